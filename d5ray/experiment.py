@@ -46,7 +46,7 @@ from d5ray.training.samplers import Sampler, ShuffleSampler
 from d5ray.training.stragglers import StragglerDelay, StragglerModel, check_stragglers
 from d5ray.training.transformations import Transformation, check_transformations, shape_after
 
-ON_FAILURE = ("stop", "continue", "restart")
+ON_FAILURE = ("stop", "continue", "restart", "replace")
 ORPHANS = ("left_out", "taken_over")
 KEEP_BATCH = ("agent", "global")
 SCALE_RATE = ("none", "linear", "sqrt")
@@ -125,15 +125,18 @@ class Experiment:
 
     Agents that are gone, stuck, late or slow:
 
-    on_failure     when an agent dies: 'stop' the run, 'continue' without it, or 'restart' it
-    min_agents     with fewer agents the run ends
+    on_failure     when an agent dies: 'stop' the run, 'continue' without it, 'restart' it while all wait, or
+                   'replace' it: the others train on while another starts
+    min_agents     with fewer agents the run ends; while another one starts, the others wait for it
     max_failures   deaths that a run survives, of agents and servers together; -1: any number
     stuck_seconds  an agent that makes no progress for so long while others wait for it is dead; 0: never
     heartbeat_seconds  an agent that gives no sign of life for so long is told of in an event
-    keep_batch     when agents are fewer or more: the batch of an 'agent' stays, or the 'global' one
-    scale_rate     how the learning rate follows the global batch: 'none', 'linear' or 'sqrt'
-    orphans        the samples of an agent that is gone: 'left_out', or 'taken_over' by the others: as soon as
-                   they form a group anew, and where they need none, from the next epoch on
+    keep_batch     when agents are fewer or more: the batch of an 'agent' stays, or the 'global' one, of which
+                   each then takes more
+    scale_rate     how the learning rate follows the global batch B, planned B₀: 'none', 'linear' (η B / B₀,
+                   Goyal et al., arXiv:1706.02677) or 'sqrt' (η √(B / B₀), Krizhevsky, arXiv:1404.5997)
+    orphans        with 'continue' the samples of an agent that is gone: 'left_out', or 'taken_over' by the
+                   others: as soon as they form a group anew, and where they need none, from the next epoch on
     late           agents that join when the others train already, such as `(Late(agent=3, seconds=5),)`
     slow           agents that compute slowly by plan, such as `(Slowdown(agent=3, factor=4),)`
 
@@ -266,7 +269,7 @@ class Experiment:
         check_joining(self.late_agents, distributed, agents, groups)
         if self.mesh is not None:
             check_shared(self.mesh, distributed, on_failure=self.on_failure, late=self.late, slow=self.slow)
-        if self.on_failure == "restart" and ExchangeVia.SHARED_MEMORY in distributed.exchange:
+        if self.on_failure in ("restart", "replace") and ExchangeVia.SHARED_MEMORY in distributed.exchange:
             raise ConfigurationError(
                 f"{distributed!r} keeps its parameters in the memory of its agents, which an agent that "
                 "is started again cannot join: take on_failure='continue' or 'stop'"

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -28,6 +29,8 @@ from d5ray.errors import D5Error
 from d5ray.experiment import Experiment
 from d5ray.networks.executors.executor import Allocate, Executor
 from d5ray.training.arrays import like
+from d5ray.training.optimizers.optimizer import Optimizer
+from d5ray.training.samplers import Sharing
 
 
 @dataclass(frozen=True)
@@ -126,9 +129,10 @@ class Connections:
                 self.peers.lose(rank)
         self._bind(communication)
 
-    def rejoin(self, group: Group, topology: Topology) -> RestartPoint:
-        """Form a new group with those that are left, and those that were started again.
+    def rejoin(self, group: Group, topology: Topology, sharing: Sharing) -> RestartPoint:
+        """Form a new group with those that are left, and those that were started again, or are more.
 
+        sharing: how its members share the samples that are left of the epoch, and those of all others.
         A rule that trains one model has the state on all of the one that has done the most steps, proved by
         a hash; the agents of others go back to their own last complete step, and new ones take that one's.
         Raises `PeerLost` where another one is lost meanwhile: the same can then be done again.
@@ -136,9 +140,12 @@ class Connections:
         committed, one_model = self.committed, self._experiment.distributed_optimizer.one_model
         assert committed is not None
         try:
+            self.leave()
             communication = self.communication = self._communicator(group, topology)
             self.executor.use_buffers(communication.allocate)
-            agreed = committed.agree(communication, self.executor.parameters, one_model)
+            like, epochs = self.executor.parameters, self._data.epochs
+            agreed = committed.agree(communication, like, one_model, epochs)
+            self._data.share_from(agreed.place, sharing)
             committed.give_parameters(self.executor)
             self._bind(communication)
             committed.give_rule(self.optimizer, one_model)
@@ -179,13 +186,24 @@ class Connections:
         with blaming(f"TrainingAgent(rank={self._rank})", "while its distributed optimizer started"):
             self.optimizer.bind(
                 executor=self.executor,
-                base=experiment.optimizer.timed(self._data.epochs),
+                base=self._base(),
                 communication=communication,
                 rng=np.random.default_rng([experiment.seed, self.seat.replica]),
                 shared_rng=np.random.default_rng([experiment.seed, communication.size]),
                 server=self.server,
                 peers=self.peers,
             )
+
+    def _base(self) -> Optimizer:
+        """The base optimizer of the experiment, with the rate that fits the global batch as it is now."""
+        base, relative = self._experiment.optimizer.timed(self._data.epochs), self.rate_factor
+        return base if relative == 1.0 else base.scaled(relative)
+
+    @property
+    def rate_factor(self) -> float:
+        """The learning rate relative to the planned one, by `scale_rate`."""
+        batch = self._data.shards.relative_batch
+        return {"none": 1.0, "linear": batch, "sqrt": math.sqrt(batch)}[self._experiment.scale_rate]
 
     # -- in training -----------------------------------------------------------------------------------
 

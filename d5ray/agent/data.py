@@ -5,10 +5,10 @@ from typing import final
 
 from d5ray.experiment import Experiment
 from d5ray.training.batches.batch import Batch
-from d5ray.training.batches.epochs import Epochs
+from d5ray.training.batches.epochs import Epochs, Position
 from d5ray.training.batches.loader import Loader
 from d5ray.training.datasets import Dataset
-from d5ray.training.samplers import Shards
+from d5ray.training.samplers import Shards, Sharing
 
 
 @final
@@ -27,7 +27,9 @@ class AgentData:
             batch_size=experiment.batch_size,
             sampler=experiment.train_sampler,
             seed=experiment.seed,
+            planned=experiment.replicas,
         )
+        self._keeps_global = experiment.keep_batch == "global"
         self._loader = Loader(
             dataset.train,
             experiment.pipeline,
@@ -49,9 +51,17 @@ class AgentData:
         if batch.ends_epoch and self._next_share is not None:
             agents, index = self._next_share
             self._next_share = None
-            self.shards = replace(self.shards, agents=agents)
-            self._loader.start(self.shards.draws(index, batch.epoch + 1))
+            begin = Position(batch.epoch + 1, 0, step + 1, step + 1)
+            self.share_from(begin, Sharing(agents, index))
         return batch
+
+    def share_from(self, place: Position, sharing: Sharing) -> None:
+        """Go on from a place in the data, whose rest is shared like this."""
+        agents = self.shards.planned if self._keeps_global else sharing.pieces
+        self.shards = replace(
+            self.shards, agents=agents, pieces=sharing.pieces, taken=sharing.taken, since=place
+        )
+        self._loader.start(self.shards.draws(sharing.own, place.epoch, place.step - place.begin))
 
     def begin_at(self, step: int, agents: int, index: int) -> None:
         """Go on with this step's share of the data, as the index-th of that many agents."""

@@ -60,6 +60,10 @@ class TrainingLoop:
     def begin_at(self, step: int, agents: int, index: int) -> None:
         """Go on with this step's share of the data, as the index-th of that many agents."""
         self._data.begin_at(step, agents, index)
+        self.stand_at(step)
+
+    def stand_at(self, step: int) -> None:
+        """Go on with this step; the data does already."""
         self.progress.step = step
         self._between_epochs = self._data.epochs.position(step)[1] == 0
 

@@ -31,6 +31,7 @@ from d5ray.experiment import Experiment
 from d5ray.metrics.exports.exported_metrics import TRAINING
 from d5ray.metrics.exports.exported_rows import Readings
 from d5ray.training.datasets import Dataset
+from d5ray.training.samplers import Sharing
 
 
 class TrainingAgent:
@@ -99,12 +100,17 @@ class TrainingAgent:
         self._loop.begin_at(entry.step, entry.group.size, self.rank)
         self.records.recorder.event("joined", step=entry.step)
 
-    def rejoin(self, group: Group, topology: Topology) -> RestartPoint:
-        """See `Connections.rejoin`. Samples of a step that nobody has completed are drawn again, by all."""
-        agreed = self.connections.rejoin(group, topology)
-        taken_over = self.experiment.orphans == "taken_over"
-        index = (group.size, group.rank) if taken_over else (self.data.shards.agents, self.rank)
-        self._loop.begin_at(agreed.step, *index)
+    def rejoin(self, group: Group, topology: Topology, sharing: Sharing | None = None) -> RestartPoint:
+        """See `Connections.rejoin`. Samples of a step that nobody has completed are drawn again, by all.
+
+        sharing: of the samples; by default as it was, or among the members where orphans are taken over.
+        """
+        if sharing is None:
+            as_was = Sharing(self.data.shards.agents, self.rank)
+            taken_over = self.experiment.orphans == "taken_over"
+            sharing = Sharing(group.size, group.rank) if taken_over else as_was
+        agreed = self.connections.rejoin(group, topology, sharing)
+        self._loop.stand_at(agreed.step)
         self.records.begin_steps(None)
         self.records.recorder.event("agreed", step=agreed.step, group=group.epoch, sha256=agreed.sha256)
         return agreed

@@ -224,6 +224,30 @@ class InverseTo(Schedule):
 
 @final
 @dataclass(frozen=True)
+class Scaled(Schedule):
+    """factor · other(t): a learning rate for another batch than the one that it was chosen for."""
+
+    other: Schedule
+    factor: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.other, Schedule):
+            raise ConfigurationError(
+                f"other is {self.other!r}: it must be a Schedule such as Cosine(0.1, 90)"
+            )
+        object.__setattr__(self, "unit", self.other.unit)
+        check_rate("factor", self.factor)
+
+    def value(self, time: int) -> float:
+        return self.factor * self.other.value(time)
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        return self.other.changes
+
+
+@final
+@dataclass(frozen=True)
 class Computed(Schedule):
     """function(t), whatever it is."""
 

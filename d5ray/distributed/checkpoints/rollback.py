@@ -7,7 +7,7 @@ in place hold half a sum. So what counts is what each agent kept at the end of i
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from types import SimpleNamespace
 from typing import Any, final
 
@@ -21,6 +21,7 @@ from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import AgentError
 from d5ray.networks.executors.executor import Executor
 from d5ray.training.arrays import copy_of
+from d5ray.training.batches.epochs import START, Epochs, Position
 
 NOTHING = -1  # steps of an agent that has just been started
 OF_EXECUTOR = ("parameters", "untrained", "counters")
@@ -36,12 +37,14 @@ class RestartPoint:
     step     its steps, from which all go on
     sha256   of the state that all have now; empty where each agent's model is its own
     anew     what begins anew because it died with an agent, or depends on the group
+    place    the source's place in the data, from which all go on
     """
 
     steps: tuple[int, ...]
     source: int
     sha256: str = ""
     anew: tuple[str, ...] = ()
+    place: Position = START
 
     @property
     def step(self) -> int:
@@ -68,10 +71,11 @@ class Committed:
         self.own = _copied(_own(optimizer), self.own or Packed())
         self.step = step
 
-    def agree(self, communication: Communicator, like: Any, one_model: bool) -> RestartPoint:
+    def agree(self, communication: Communicator, like: Any, one_model: bool, epochs: Epochs) -> RestartPoint:
         """Find out who is furthest; agents that train one model, and new ones, take that one's state.
 
         All members call it. like: an array of the framework and on the device that they exchange from.
+        epochs: of this agent, by which it has drawn until now; the place of all is that of the source's.
         Raises `PeerLost` where another one is lost: this is then what it was, or all of the source's.
         """
         steps = _gathered(np.array([self.step]), communication, like).ravel()
@@ -79,13 +83,15 @@ class Committed:
         data = b""
         if communication.rank == source:
             values = {name: host_values(array, name) for name, array in self.common.arrays.items()}
-            data = b"".join(pieces(values, json.dumps(self.common.data)))
+            place = astuple(epochs.at(self.step))
+            data = b"".join(pieces(values, json.dumps([self.common.data, place])))
         received = _broadcast(np.frombuffer(data, np.uint8), communication, like, source)
+        arrays, text = parsed(received, "the state that an agent sent")
+        common, place = json.loads(text)
         if communication.rank != source and (one_model or self.step == NOTHING):
-            arrays, text = parsed(received, "the state that another agent sent")
-            self.common = Packed(json.loads(text), arrays)
+            self.common = Packed(common, arrays)
         self.step = int(steps[source])
-        return RestartPoint(tuple(int(step) for step in steps), source)
+        return RestartPoint(tuple(int(step) for step in steps), source, place=Position(*place))
 
     def give_parameters(self, executor: Executor) -> None:
         """Let the executor have its part of the state."""

@@ -75,6 +75,9 @@ class WrappedRule(Optimizer):
     def with_rate(self, learning_rate: float) -> Self:
         return dataclasses.replace(self, rule=self.rule.with_rate(learning_rate))
 
+    def scaled(self, factor: float) -> Self:
+        return dataclasses.replace(self, rule=self.rule.scaled(factor))
+
 
 @dataclass(frozen=True)
 class GradientTransformation(WrappedRule):

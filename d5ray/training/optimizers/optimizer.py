@@ -127,3 +127,7 @@ class Optimizer(ABC):
     def with_rate(self, learning_rate: float) -> Self:
         """A copy of the rule with another learning rate; both can take each other's states."""
         return self.with_values(learning_rate=learning_rate)
+
+    def scaled(self, factor: float) -> Self:
+        """A copy of the rule whose learning rate is `factor` times its own, at every step of a schedule."""
+        return self.with_rate(self.learning_rate * factor)

@@ -9,9 +9,10 @@ from d5ray.errors import ConfigurationError, nearest
 from d5ray.training.batches.epochs import Epochs
 from d5ray.training.optimizers.gradient_transformations import WrappedRule
 from d5ray.training.optimizers.optimizer import Optimizer, Slots, State
-from d5ray.training.schedules import Schedule
+from d5ray.training.schedules import Scaled, Schedule
 
 NOTHING = sys.float_info.min  # for a 0, which rules refuse as a mistake: it is 0 in float32
+RATE = "learning_rate"
 MOMENT = "moment"  # in a state: the update of the run, from 0, that is under way
 
 
@@ -95,6 +96,15 @@ class Scheduled(WrappedRule):
 
     def with_rate(self, learning_rate: float) -> Self:
         raise ConfigurationError(f"the learning rate of {self!r} is that of a step: ask for at(step) first")
+
+    def scaled(self, factor: float) -> Self:
+        changing = dict(self.changing)
+        rates = [name for name in changing if name in (RATE, getattr(self.rule, "rate_name", RATE))]
+        for name in rates:
+            changing[name] = Scaled(changing[name], factor)
+        changed = type(self)(self.rule if rates else self.rule.scaled(factor), **changing)
+        changed._set(epochs=self.epochs, updates_per_step=self.updates_per_step)
+        return changed
 
     def _rule(self, step: int, epoch: int) -> Optimizer:
         numbers = {name: schedule.at(step, epoch) or NOTHING for name, schedule in self.changing.items()}

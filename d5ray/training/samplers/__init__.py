@@ -3,7 +3,7 @@
 from d5ray.training.samplers.bucket import BucketSampler
 from d5ray.training.samplers.choice import ChoiceSampler
 from d5ray.training.samplers.sampler import BlockShuffleSampler, OrderedSampler, Sampler, ShuffleSampler
-from d5ray.training.samplers.shards import Draw, Shards
+from d5ray.training.samplers.shards import Draw, Shards, Sharing
 from d5ray.training.samplers.validation import LabelBias, check_sampler, label_bias
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "OrderedSampler",
     "Sampler",
     "Shards",
+    "Sharing",
     "ShuffleSampler",
     "check_sampler",
     "label_bias",

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import islice
 
 import numpy as np
 
 from d5ray.errors import ConfigurationError
-from d5ray.training.batches.epochs import BatchSize, Epochs, size_at
+from d5ray.training.batches.epochs import START, BatchSize, Epochs, Position, size_at
 from d5ray.training.samplers.sampler import Indices, Sampler
 
 
@@ -18,13 +17,26 @@ class Draw:
 
     `weight` = own samples × agents / samples of all agents in this step. The mean over the agents of
     weight × (mean gradient over own samples) is the mean gradient over all samples of the step, also
-    where a remainder leaves agents with shares of different size; it is 1 for full batches.
+    where a remainder leaves agents with shares of different size; it is 1 for full batches. The agents are
+    those that are there.
     """
 
     indices: Indices
     weight: float
     epoch: int
     ends_epoch: bool
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How the agents that are there share a step's samples: cut into `pieces`, of which one takes its `own`.
+
+    taken: the pieces that somebody takes; those of agents that are gone may be left out. Empty: all.
+    """
+
+    pieces: int
+    own: int
+    taken: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,13 +49,20 @@ class Shards:
 
     samples: of the split; an epoch has as many indices as the sampler says. Raises `ConfigurationError` for
     an empty split, and for a sampler that does not fit it.
+
+    Where the number of agents changes, `since` is the place in the data from which the rest is shared anew:
+    the order of the epoch stays that of the `planned` agents, so that all of it comes exactly once.
     """
 
     samples: int
-    agents: int
+    agents: int  # whose batches a step has
     batch_size: BatchSize  # of an agent; a schedule may change it by step or epoch
     sampler: Sampler
     seed: int
+    planned: int = 0  # agents; 0: as many as there are
+    pieces: int = 0  # into which a step's samples are cut; 0: one an agent
+    taken: tuple[int, ...] = ()  # the pieces that somebody takes; empty: all
+    since: Position = START
 
     def __post_init__(self) -> None:
         if self.samples < 1:
@@ -62,7 +81,7 @@ class Shards:
     @cached_property
     def epochs(self) -> Epochs:
         """The epochs: their first steps, and how they are cut into steps."""
-        return Epochs(self.length, self.agents, self.batch_size)
+        return Epochs(self.length, self.agents, self.batch_size, self.since)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -71,31 +90,43 @@ class Shards:
 
     def sampler_of(self, epoch: int) -> Sampler:
         """The sampler, told how many indices the epoch's first step takes, and all where they stay."""
-        return self.sampler.in_steps(self.agents * size_at(self.batch_size, epoch, self.epochs.begin(epoch)))
+        agents = self.planned or self.agents
+        return self.sampler.in_steps(agents * size_at(self.batch_size, epoch, self.epochs.begin(epoch)))
 
-    def epoch(self, epoch: int, rank: int, first_step: int = 0) -> Iterator[Draw]:
-        """The draws of `rank` in one epoch, from a step of it on."""
+    @property
+    def relative_batch(self) -> float:
+        """The samples of a full step that somebody takes, relative to those of the planned agents."""
+        pieces = self.pieces or self.agents
+        return self.agents / (self.planned or self.agents) * (len(self.taken) or pieces) / pieces
+
+    def epoch(self, epoch: int, piece: int, first_step: int = 0) -> Iterator[Draw]:
+        """The draws of one piece in one epoch, from a step of it on; by default a rank's piece is its own."""
         order = _order(self.sampler_of(epoch), self.samples, epoch, self.seed)
-        for start, taken in islice(self.epochs.cuts(epoch), first_step, None):
-            base, extra = divmod(taken, self.agents)
-            first = start + rank * base + min(rank, extra)
-            size = base + (rank < extra)
+        pieces = self.pieces or self.agents
+        present = len(self.taken) or pieces
+        for start, taken in self.epochs.cuts(epoch, first_step):
+            base, extra = divmod(taken, pieces)
+            first = start + piece * base + min(piece, extra)
+            size = base + (piece < extra)
+            together = taken
+            if self.taken:
+                together = present * base + sum(each < extra for each in self.taken)
             yield Draw(
                 indices=order[first : first + size],
-                weight=size * self.agents / taken,
+                weight=size * present / together if together else 1.0,
                 epoch=epoch,
                 ends_epoch=start + taken == self.length,
             )
 
-    def draws(self, rank: int, first_epoch: int = 0, first_step: int = 0) -> Iterator[Draw]:
-        """The draws of `rank`, epoch after epoch, without end.
+    def draws(self, piece: int, first_epoch: int = 0, first_step: int = 0) -> Iterator[Draw]:
+        """The draws of one piece, epoch after epoch, without end.
 
         first_step: where it begins, counted from the beginning of first_epoch; it may lie in a later epoch.
         What lies before is not drawn: beginning in the middle costs the order of one epoch.
         """
         epoch, step = self.epochs.position(self.epochs.begin(first_epoch) + first_step)
         while True:
-            yield from self.epoch(epoch, rank, step)
+            yield from self.epoch(epoch, piece, step)
             epoch, step = epoch + 1, 0
 
 

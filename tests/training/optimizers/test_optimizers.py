@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import d5ray as d5
 from d5ray.checks import check_number
 from d5ray.errors import ConfigurationError
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov
@@ -182,3 +183,32 @@ def test_check_number_keeps_its_bounds(
     for value in bad:
         with pytest.raises(ConfigurationError, match=f"it must be a number {bounds}$"):
             check_number("x", value, low=low, low_included=low_included, high=high)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        d5.optimizers.Momentum(0.1, 0.9),
+        d5.optimizers.ClipNorm(d5.optimizers.Adam(0.01), 1.0),
+        d5.optimizers.Scheduled(
+            d5.optimizers.SGD(1.0), learning_rate=d5.schedules.Cosine(0.1, 9, unit="step")
+        ),
+        d5.optimizers.Scheduled(
+            d5.optimizers.Momentum(0.1, 0.9), momentum=d5.schedules.Piecewise(0.5, {1: 0.9})
+        ),
+        d5.optimizers.WeightDecay(
+            d5.optimizers.Scheduled(d5.optimizers.SGD(1.0), learning_rate=d5.schedules.WarmUp(0.1, 3)), 0.1
+        ),
+    ],
+    ids=repr,
+)
+def test_a_scaled_rule_has_that_many_times_the_rate_at_every_step(rule: d5.Optimizer) -> None:
+    """Also by a schedule, whose unit and epochs stay; a state of the one goes on with the other."""
+    timed = rule.timed(4)
+    scaled = timed.scaled(0.25)
+    for step in range(12):
+        assert scaled.at(step).learning_rate == pytest.approx(0.25 * timed.at(step).learning_rate, rel=1e-12)
+    x, state = np.ones(3), timed.state(np.ones(3))
+    for each in (timed, scaled):
+        each.step(x, np.ones(3), state)
+    assert scaled.schedules or not rule.schedules

@@ -1,0 +1,136 @@
+"""Claims about agents that become fewer and more: what they compute is what NumPy does with that many"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import d5ray as d5
+from d5ray.agent.training_agent import TrainingAgent
+from d5ray.distributed.group.group import Group
+from d5ray.distributed.group.rendezvous import Rendezvous
+from d5ray.training.samplers import Sharing
+from tests.agents import Rows
+from tests.distributed.mortal import DIGITS, gradient, state_of, weighted
+from tests.together import together
+
+PLANNED, BATCH, SEED = 3, 120, 5  # 1438 samples are 4 steps of 360, the last of 358
+RATE = d5.schedules.Piecewise(0.05, {1: 0.02})
+
+
+def experiment(**values: Any) -> d5.Experiment:
+    given: dict[str, Any] = {
+        "model": weighted, "model_kwargs": {"elements": 500}, "executor": weighted, "dataset": DIGITS,
+        "optimizer": d5.optimizers.Scheduled(d5.optimizers.Momentum(0.05, 0.9), learning_rate=RATE),
+        "agents": PLANNED, "batch_size": BATCH, "seed": SEED, "evaluate": False, "epochs": 3,
+        "on_failure": "replace", "timeout_seconds": 30.0,
+    }  # fmt: skip
+    return d5.Experiment(**(given | values))
+
+
+@dataclass
+class Reference:
+    """Momentum on the union of all samples of a step, in NumPy and float64."""
+
+    wanted: d5.Experiment
+    x: Any
+    epoch: int = 0
+    done: int = 0  # samples of the epoch
+
+    def __post_init__(self) -> None:
+        self.model = weighted("", {"elements": len(self.x)}, seed=SEED)
+        self.velocity = np.zeros_like(self.x)
+
+    def go_on(self, agents: int, steps: int) -> None:
+        count = len(DIGITS.train)
+        among = PLANNED if self.wanted.keep_batch == "global" else agents
+        scale = {"none": 1.0, "linear": among / PLANNED, "sqrt": (among / PLANNED) ** 0.5}
+        for _ in range(steps):
+            order = np.random.Generator(np.random.PCG64(np.random.SeedSequence([SEED, self.epoch])))
+            union = order.permutation(count)[self.done : self.done + among * BATCH]
+            inputs = DIGITS.train.inputs[union].reshape(len(union), -1)
+            g = gradient(self.model.weights, self.x, inputs.mean(axis=0, dtype=np.float64))
+            self.velocity[...] = 0.9 * self.velocity + g
+            self.x -= RATE.at(0, self.epoch) * scale[self.wanted.scale_rate] * self.velocity
+            self.done += len(union)
+            if self.done == count:
+                self.epoch, self.done = self.epoch + 1, 0
+
+
+class Changing:
+    """Agents in threads, of which some leave and others come."""
+
+    def __init__(self, wanted: d5.Experiment) -> None:
+        self.wanted, self.rendezvous, self.epoch = wanted, Rendezvous(), -1
+        self.agents = [self.made(rank) for rank in range(PLANNED)]
+        groups = self.groups(PLANNED)
+        together(lambda rank: self.agents[rank].join(groups[rank]), PLANNED)
+
+    def made(self, rank: int) -> TrainingAgent:
+        agent = TrainingAgent(rank, self.wanted, "changing", "node", Rows())
+        agent.build(DIGITS)
+        return agent
+
+    def groups(self, size: int) -> list[Group]:
+        self.epoch += 1
+        address = self.rendezvous.address
+        return [
+            Group(f"{id(self)}", self.epoch, rank, size, address, timeout_seconds=30) for rank in range(size)
+        ]
+
+    def train(self, steps: int) -> None:
+        outcomes = together(lambda at: self.agents[at].train(steps), len(self.agents))
+        assert all(outcome.completed for outcome in outcomes), outcomes
+
+    def change(self, size: int) -> None:
+        """The last ones leave, or new ones come, last in the group."""
+        for agent in self.agents[size:]:
+            agent.leave()
+        self.agents = self.agents[:size]
+        self.agents += [self.made(rank) for rank in range(len(self.agents), size)]
+        groups, topology = self.groups(size), d5.topologies.Complete(size)
+        together(lambda at: self.agents[at].rejoin(groups[at], topology, Sharing(size, at)), size)
+
+    def close(self) -> None:
+        for agent in self.agents:
+            agent.leave()
+        self.rendezvous.close()
+
+
+@pytest.fixture
+def changing() -> Iterator[Any]:
+    made: list[Changing] = []
+
+    def make(wanted: d5.Experiment) -> Changing:
+        made.append(Changing(wanted))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize("scale_rate", ["none", "linear", "sqrt"])
+@pytest.mark.parametrize("keep_batch", ["agent", "global"])
+def test_fewer_and_more_agents_compute_what_numpy_does(
+    keep_batch: str, scale_rate: str, changing: Any
+) -> None:
+    """3, 2, 1 and 3 agents again: one model, momentum and rate of the schedule, each sample of an epoch once.
+
+    The newcomers have the same bits as those that stayed, and the rate follows the samples of a step.
+    """
+    wanted = experiment(keep_batch=keep_batch, scale_rate=scale_rate)
+    group = changing(wanted)
+    reference = Reference(wanted, group.agents[0].flat_parameters().astype(np.float64))
+    for size, steps in ((3, 2), (2, 3), (1, 2), (3, 6)):
+        if size != len(group.agents):
+            group.change(size)
+        group.train(steps)
+        reference.go_on(size, steps)
+        first, *others = (state_of(agent) for agent in group.agents)
+        assert all(each.same(replace(first, untrained=each.untrained)) for each in others)
+        np.testing.assert_allclose(first.x, reference.x, rtol=1e-11, atol=1e-13)
+    place = group.agents[0].data.epochs.at(13)
+    assert (place.epoch, place.samples) == (reference.epoch, reference.done) and place.epoch >= 1
