@@ -23,6 +23,7 @@ from d5ray.metrics.probes.node_monitor import NodeMonitor
 
 SETUP_SECONDS: Final = 300.0  # for importing a framework and building a model, also from a slow file system
 END_SECONDS: Final = 10.0  # for the processes of killed agents on this node to be gone
+SINK_SECONDS: Final = 30.0  # that a sink waits longer for its rows to be stored than the driver
 SHOWN: Final = 8  # digits of a node's identifier, as Ray's dashboard shows them
 
 
@@ -41,11 +42,12 @@ class RunActors:
     def begin(self) -> Any:
         """Reserve room for all agents, and start the aggregator."""
         self._bundles = reserve(self._experiment.agents or 1, self._experiment.cpus_per_agent)
-        given = str(self._plan.root), self._plan.run_id, self.exporter(AGGREGATOR)
-        self.aggregator = self._actor(
-            MetricsAggregator, given, ACTOR_NAME, self._on(self.node), **{QUESTIONS: 1, CONTROL: 1}
-        )
-        return self.aggregator
+        return self._aggregator(again=False)
+
+    def another_aggregator(self) -> Any:
+        """Start one in the place of the aggregator; ValueError as long as the name is that of the dead."""
+        ray.kill(self.aggregator)
+        return self._aggregator(again=True)
 
     def agent(self, rank: int, attempt: int) -> Any:
         """The agent with this rank; attempt: how often one with it was started before."""
@@ -53,7 +55,7 @@ class RunActors:
         return self._actor(
             TrainingAgent,
             (
-                rank, plan.experiment, plan.run_id, None, AggregatorSink(self.aggregator), None, attempt,
+                rank, plan.experiment, plan.run_id, None, self._sink(), None, attempt,
                 str(plan.folder.absolute()), self.exporter(AGENT, rank),
             ),
             f"TrainingAgent(rank={rank})" + (f" again {attempt}" if attempt else ""),
@@ -76,8 +78,22 @@ class RunActors:
     def node_monitor(self, node: str, pids: Mapping[str, int]) -> Any:
         """The monitor of a node on which no aggregator is."""
         seconds = self._experiment.monitor_seconds
-        given = self._plan.run_id, node[:SHOWN], AggregatorSink(self.aggregator), seconds, pids
+        given = self._plan.run_id, node[:SHOWN], self._sink(), seconds, pids
         return self._actor(NodeMonitor, given, f"NodeMonitor({node[:SHOWN]})", self._on(node))
+
+    def _aggregator(self, *, again: bool) -> Any:
+        given = str(self._plan.root), self._plan.run_id, self.exporter(AGGREGATOR), again
+        where, groups = self._on(self.node), {QUESTIONS: 1, CONTROL: 1}
+        actor = _actor(MetricsAggregator, given, ACTOR_NAME, self._plan.run_id, where, 0.0, **groups)
+        self._made.append(actor)
+        self.aggregator = actor
+        return actor
+
+    def _sink(self) -> AggregatorSink:
+        """The sink of an actor's rows. It is patient with an aggregator that is stuck, and then restored."""
+        experiment = self._experiment
+        seconds = experiment.timeout_seconds + experiment.stuck_seconds + SINK_SECONDS
+        return AggregatorSink(self.aggregator, ACTOR_NAME, self._plan.run_id, seconds)
 
     def exporter(self, role: str, rank: object = "") -> MetricsExporter:
         """The exporter of an actor of this run to Ray's metrics."""

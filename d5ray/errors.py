@@ -20,6 +20,10 @@ class StorageError(D5Error):
     """A run cannot be written or read."""
 
 
+class DiskFull(StorageError):
+    """A disk has no room left; what was to be written there can be written later."""
+
+
 class AccessError(StorageError):
     """A file or folder that this user may not read, so that nothing can be said of it."""
 

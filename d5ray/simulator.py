@@ -289,9 +289,9 @@ class SimulatedGroup(TrainingRun):
         now = round(self.seconds * 1e9)
         row = {
             "run_id": self.run_id, "agent": "driver", "rank": rank, "name": "agent_died", "t_wall": now,
-            "t_mono": now, "detail": json.dumps({"reason": "by plan"}),
+            "t_mono": now, "detail": json.dumps({"reason": "by plan", "attempt": 0}),
         }  # fmt: skip
-        self._aggregator.append_events(table_of("events", [row]).combine_chunks().to_batches()[0])
+        self._aggregator.append_deaths(table_of("events", [row]).combine_chunks().to_batches()[0])
 
     def _ended(self, rank: int) -> None:
         """An agent trains no more."""

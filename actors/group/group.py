@@ -37,6 +37,7 @@ from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.errors import AgentError, D5Error, StorageError, first_line
 from d5ray.metrics.exports.exported_metrics import COORDINATOR
 from d5ray.metrics.record.artifacts import keep_parameters
+from d5ray.metrics.record.files import when_there_is_room
 from d5ray.metrics.record.schema import VERDICTS
 from d5ray.metrics.record.store import Run
 
@@ -72,7 +73,13 @@ class TrainingGroup(TrainingRun):
         )
         self._servers = RunServers(experiment, self._actors.server)
         self._members = AgentRoster(plan, self._actors.agent, self._coordinator, self._servers)
-        self._monitors = Monitors(self._actors, experiment.monitor_seconds)
+        self.aggregator = AggregatorClient(
+            self.folder,
+            self._actors.another_aggregator,
+            experiment.timeout_seconds,
+            experiment.stuck_seconds,
+        )
+        self._monitors = Monitors(self._actors, self.aggregator, experiment.monitor_seconds)
         self.agents, self.places = self._members.agents, self._members.places
 
     @property
@@ -86,7 +93,7 @@ class TrainingGroup(TrainingRun):
         """Start all actors, let the agents join each other, and begin the run's folder."""
         experiment, members = self.experiment, self._members
         self.startup_seconds = timings.seconds
-        self.aggregator = AggregatorClient(self._actors.begin(), self.folder)
+        self.aggregator.begin(self._actors.begin())
         self._recovery = Recovery(self._plan, members, self.aggregator.note)
         preparing = members.make()
         dataset = loading.dataset.result()
@@ -205,6 +212,7 @@ class TrainingGroup(TrainingRun):
             self._members.look()
         done, _ = ray.wait([*calls.pending, *watched], num_returns=1, timeout=seconds)
         session.check_alive()
+        self.aggregator.check()
         for reference in done:
             if reference in watched:
                 self._recovery.server_died(watched[reference])
@@ -293,7 +301,8 @@ class TrainingGroup(TrainingRun):
         """
         told = self._ask_last()
         if self.asynchronous:
-            keep_parameters(self.folder, told.parameters)
+            bound = self.experiment.timeout_seconds
+            when_there_is_room(lambda: keep_parameters(self.folder, told.parameters), bound)
         for name, load in told.loads.items():
             self.aggregator.note("load", -1, server=name, **load)
         for name, reason in told.dead_servers.items():
@@ -330,6 +339,7 @@ class TrainingGroup(TrainingRun):
         return told
 
     def _end(self) -> None:
+        self.aggregator.end()
         if session.lost():
             session.shutdown()
         else:

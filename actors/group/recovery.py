@@ -53,6 +53,7 @@ class Recovery:
     def agent_died(self, rank: int, outcome: Outcome, calls: TrainCalls) -> None:
         """Go on after an agent's death, or let it end the training."""
         if not self.goes_on:
+            self._tell_of_death(rank, outcome.reason)
             calls.keep(rank, outcome)
             return
         self._note_death(rank, outcome.reason)
@@ -166,8 +167,15 @@ class Recovery:
 
     def _note_death(self, rank: int, reason: str) -> None:
         self._members.coordinator.failed("died")
-        self._note("agent_died", rank, reason=reason)
+        self._tell_of_death(rank, reason)
         self._count(f"TrainingAgent(rank={rank})")
+
+    def _tell_of_death(self, rank: int, reason: str) -> None:
+        """Keep an event of it, to which the aggregator adds the rows that came."""
+        members = self._members
+        self._note(
+            "agent_died", rank, reason=reason, attempt=members.attempts[rank], step=members.steps.get(rank)
+        )
 
     def _count(self, name: str) -> None:
         """Count a death; `AgentError` where the run survives no other, or makes no step between them."""

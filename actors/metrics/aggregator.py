@@ -3,16 +3,19 @@
 A plain class that works without Ray; `launch` makes an actor of it, on the driver's node.
 """
 
+import json
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from d5ray.actors.metrics.exporter import MetricsExporter, silent
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, DiskFull
 from d5ray.metrics.definitions.catalogue import catalogue_rows
 from d5ray.metrics.exports.exported_metrics import (
     BUSY_SECONDS,
@@ -28,6 +31,7 @@ from d5ray.metrics.queries.source import Limits
 from d5ray.metrics.record.artifacts import keep_file
 from d5ray.metrics.record.columns import expand
 from d5ray.metrics.record.live_consensus import Probes
+from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import Run, RunWriter
 
 # Of a question to a running run: the training goes on beside it, and Ray's store holds what it gives.
@@ -36,9 +40,14 @@ MOST_BYTES = 1 << 26
 
 
 class MetricsAggregator:
-    """The actor that stores a run's rows. What `append` has returned for is on disk and readable."""
+    """The actor that stores a run's rows. What `append` has returned for is on disk and readable.
 
-    def __init__(self, root: str, run_id: str, exporter: MetricsExporter | None = None) -> None:
+    again: in the place of one that died; it goes on with the files that are there.
+    """
+
+    def __init__(
+        self, root: str, run_id: str, exporter: MetricsExporter | None = None, again: bool = False
+    ) -> None:
         import pyarrow.parquet  # noqa: F401, PLC0415 - while the agents still import their framework
 
         pa.array([""])  # imports pandas
@@ -52,6 +61,10 @@ class MetricsAggregator:
         self._database: Database | None = None
         self._asking = ""  # who asks now
         self._endpoint: Any = None
+        self._full: tuple[int, int, str] | None = None  # since when the disk is, by both clocks in ns
+        if again and (self._folder / "runs.parquet").exists():  # it died after `open`
+            self._writer.resume()
+            self._probes.agents = Run(self._folder).row["agents"]
         self._exporter = exporter or silent()
         self._exporter.start(self.readings)
 
@@ -65,13 +78,14 @@ class MetricsAggregator:
         self._writer.write_table("environment", environment)
         return str(self._folder)
 
-    def resume(self, run_row: dict[str, Any]) -> None:
-        """Go on where an aggregator that died stopped."""
-        self._writer.open(run_row, catalogue_rows())
+    def state(self) -> tuple[int, str, float]:
+        """The process, and what is to be said of a disk that has been full for so many seconds, if it is."""
+        full = self._full
+        return os.getpid(), *(("", 0.0) if full is None else (full[2], _seconds_since(full[1])))
 
     def append(self, batch: pa.RecordBatch) -> int:
         """Keep sample rows; a batch sent twice counts once. Returns the rows that were new."""
-        with self._lock:
+        with self._lock, self._noting_a_full_disk():
             begin = time.perf_counter_ns()
             new = self._writer.append(batch)
             self._received += batch.num_rows
@@ -87,15 +101,30 @@ class MetricsAggregator:
         """Keep a batch of rows of the table `events`."""
         if self._exporter.shows:
             self._probes.take(batch)
-        return self._writer.append_events(batch)
+        with self._lock, self._noting_a_full_disk():
+            return self._writer.append_events(batch)
+
+    def append_deaths(self, batch: pa.RecordBatch) -> int:
+        """Keep events of agents' deaths, each with the rows that came of the agent's attempt before."""
+        rows = batch.to_pylist()
+        for row in rows:
+            detail = json.loads(row["detail"])
+            arrived = self._writer.arrived(f"TrainingAgent(rank={row['rank']})", detail["attempt"])
+            row["detail"] = json.dumps(detail | arrived)
+        return self.append_events(table_of("events", rows).combine_chunks().to_batches()[0])
 
     def keep_file(self, name: str, data: bytes) -> None:
         """Keep a file of an event's in the run's folder; see `d5ray.metrics.record.artifacts.keep_file`."""
-        keep_file(self._folder, name, data)
+        with self._lock, self._noting_a_full_disk():
+            keep_file(self._folder, name, data)
 
     def watch_node(self, node: str, seconds: float, pids: Mapping[str, int]) -> bool:
-        """Watch this node from now on; returns when idle power has been measured, see `NodeMonitor`."""
-        self._monitor = NodeMonitor(self._folder.name, node, _Own(self), seconds, pids)
+        """Watch this node from now on; returns when idle power has been measured, see `NodeMonitor`.
+
+        Its rows go on behind those of an aggregator that died.
+        """
+        first = self._writer.arrived(f"NodeMonitor({node})", 0)["rows"] or 0
+        self._monitor = NodeMonitor(self._folder.name, node, _Own(self), seconds, pids, first=first)
         return self._monitor.start()
 
     def phase(self, name: str) -> None:
@@ -143,12 +172,15 @@ class MetricsAggregator:
         if self._database is not None and self._asking == by:
             self._database.interrupt()
 
-    def serve(self, bind: str) -> dict[str, str]:
-        """Answer queries by Arrow Flight at HOST:PORT until the run ends; gives location and token."""
+    def serve(self, bind: str, token: str = "") -> dict[str, str]:
+        """Answer queries by Arrow Flight at HOST:PORT until the run ends; gives location and token.
+
+        token: by default a new one.
+        """
         from d5ray.metrics.queries.flight import FlightEndpoint  # noqa: PLC0415 (if it is wanted)
 
         if self._endpoint is None:
-            endpoint = FlightEndpoint(lambda: source_in(self._folder, ASKED), bind, self._folder)
+            endpoint = FlightEndpoint(lambda: source_in(self._folder, ASKED), bind, self._folder, token)
             self._endpoint = endpoint.start()
         return {"location": self._endpoint.location, "token": self._endpoint.token}
 
@@ -160,6 +192,35 @@ class MetricsAggregator:
         self._writer.write_table("verdicts", verdicts)
         self._writer.update_run(**run_row)
         self._writer.close()
+
+    @contextmanager
+    def _noting_a_full_disk(self) -> Iterator[None]:
+        """Remember since when the disk is full; two events tell of it when it has room again."""
+        try:
+            yield
+        except DiskFull as error:
+            self._full = self._full or (time.time_ns(), time.perf_counter_ns(), str(error))
+            raise
+        if self._full is not None:
+            self._note_room(*self._full)
+            self._full = None
+
+    def _note_room(self, t_wall: int, t_mono: int, reason: str) -> None:
+        seconds = _seconds_since(t_mono)
+        row = {
+            "run_id": self._folder.name, "agent": "aggregator", "rank": -1, "name": "disk_full",
+            "t_wall": t_wall, "t_mono": t_mono, "detail": json.dumps({"reason": reason}),
+        }  # fmt: skip
+        freed = {
+            "name": "disk_freed", "t_wall": time.time_ns(), "t_mono": time.perf_counter_ns(),
+            "duration": seconds, "detail": json.dumps({"seconds": round(seconds, 3)}),
+        }  # fmt: skip
+        batch = table_of("events", [row, row | freed]).combine_chunks().to_batches()[0]
+        self._writer.append_events(batch)
+
+
+def _seconds_since(t_mono: int) -> float:
+    return (time.perf_counter_ns() - t_mono) * 1e-9
 
 
 def _bounded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,31 +1,76 @@
-"""The driver's side of a run's aggregator: an actor, and after its death one in this process"""
+"""The driver's side of a run's aggregator: an actor, those that follow it, or at last one in this process"""
 
 import json
+import threading
 import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 
 import pyarrow as pa
+from ray.exceptions import RayError
 
 from d5ray.actors.calls import CALL_SECONDS, ActorDied, get
 from d5ray.actors.metrics.aggregator import MetricsAggregator
-from d5ray.actors.metrics.running import CONTROL
+from d5ray.actors.metrics.keeper import AggregatorKeeper
+from d5ray.actors.metrics.running import ACTOR_NAME, CONTROL
+from d5ray.actors.metrics.sink import ToAggregator
 from d5ray.actors.session import session
-from d5ray.errors import AgentError, RayLost, first_line
+from d5ray.errors import AgentError, D5Error, DiskFull, RayLost, first_line
+from d5ray.metrics.record.delivery import RETRY_SECONDS, Delivery
+from d5ray.metrics.record.files import ROOM_SECONDS
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import RunWriter
 
 Row = dict[str, Any]
+DIED: Final = "agent_died"
 
 
 @final
 class AggregatorClient:
-    """The driver's side of the aggregator: writes into the run's folder and asks about it. actor: its."""
+    """The driver's side of the aggregator: writes into the run's folder and asks about it.
 
-    def __init__(self, actor: Any, folder: Path) -> None:
-        self.actor = actor
-        self._folder = folder
-        self._own: MetricsAggregator | None = None  # in the place of an actor that died
+    A call whose aggregator died is made again when another stands in its place (`AggregatorKeeper`), and one
+    that finds the disk full as long as that may have room again. folder: the run's. start_again: starts
+    another actor. seconds: for another to come, or for the disk to have room. stuck_seconds: without an
+    answer until an aggregator is taken for dead; 0: as many as `seconds`.
+    """
+
+    def __init__(
+        self, folder: Path, start_again: Callable[[], Any], seconds: float, stuck_seconds: float
+    ) -> None:
+        self._folder, self._seconds = folder, seconds
+        stuck_seconds = stuck_seconds or seconds
+        self._keeper = AggregatorKeeper(
+            start_again, self.note, self._restored, self._send, seconds, stuck_seconds
+        )
+        self._lock = threading.Lock()  # of the notes, which the keeper's thread makes and sends as well
+        self._notes: Delivery | None = None
+        self._patience = seconds + stuck_seconds  # with notes, as an aggregator may be stuck, and then die
+        self._served: dict[str, str] = {}
+        self._watched: tuple[Any, ...] = ()  # what `watch_node` was called with
+        self._phase = ""
+        self._own: MetricsAggregator | None = None  # in this process, when Ray has ended
+
+    @property
+    def actor(self) -> Any:
+        """The actor, as it is now."""
+        return self._keeper.actor
+
+    def begin(self, actor: Any) -> None:
+        """Take this actor, and let it be watched."""
+        way = ToAggregator(actor, ACTOR_NAME, self._folder.name)
+        self._notes = Delivery(way, self._patience)
+        self._keeper.begin(actor)
+
+    def end(self) -> None:
+        """Watch the actor no more; no other is started. Harmless twice."""
+        self._keeper.end()
+
+    def check(self) -> None:
+        """Raise what ends the run: no aggregator can be started, or the disk stays full."""
+        self._keeper.check()
 
     def open(self, row: Row, environments: dict[str, dict[str, str]]) -> None:
         """Begin the run's folder; environments: keys and values of every node, by host name."""
@@ -34,65 +79,113 @@ class AggregatorClient:
             for node, facts in environments.items()
             for key, value in facts.items()
         ]
-        get([self.actor.open.remote(row, table_of("environment", rows))], CALL_SECONDS, "open the run")
+        self._ask("open the run", "open", row, table_of("environment", rows))
 
     def serve(self, bind: str) -> dict[str, str]:
         """Let the aggregator answer queries by Arrow Flight; gives location and token."""
-        call = self.actor.serve.options(concurrency_group=CONTROL).remote(bind)
-        served: dict[str, str] = get([call], CALL_SECONDS, "serve queries")[0]
-        return served
+        self._served = self._ask("serve queries", "serve", bind, group=CONTROL)
+        return self._served
+
+    def watch_node(self, node: str, seconds: float, pids: Mapping[str, int]) -> None:
+        """Let the aggregator watch the driver's node, see `NodeMonitor`; so does one in its place."""
+        self._watched = node, seconds, pids
+        self._ask("watch its node", "watch_node", *self._watched)
+
+    def phase(self, name: str) -> None:
+        """Let the monitor of the driver's node record under this phase from now on. Waits for nobody."""
+        self._phase = name
+        self.actor.phase.remote(name)
+
+    def stop_watching(self) -> None:
+        """Let the monitor of the driver's node read once more, and end."""
+        self._ask("end its watch", "stop")
+        self._watched = ()
 
     def tables(self) -> dict[str, pa.Table]:
         """All tables of the run, by name."""
-        found: dict[str, pa.Table] = get([self.actor.tables.remote()], CALL_SECONDS, "give its tables")[0]
+        found: dict[str, pa.Table] = self._ask("give its tables", "tables")
         return found
 
     def note(self, name: str, rank: int, **detail: object) -> None:
-        """Keep an event of the run as a whole; rank: of whom it tells, or -1."""
-        event = self._event(name, rank, detail)
-        if self._own is not None:
-            self._own.append_events(event)
-        else:
-            get([self.actor.append_events.remote(event)], CALL_SECONDS, "keep an event")
+        """Keep an event of the run as a whole; rank: of whom it tells, or -1. Waits for nobody."""
+        assert self._notes is not None
+        with self._lock:
+            method = "append_deaths" if name == DIED else "append_events"
+            self._notes.put(method, self._event(name, rank, detail))
 
     def received(self, row: Row) -> dict[tuple[str, int], int]:
         """Rows received of each agent; row: the run's, for one that goes on in the place of an actor."""
         try:
             session.check_alive()  # actors may answer for some time after the head's end, but not to the last
-            call = self.actor.received.remote()
-            received: dict[tuple[str, int], int] = get([call], CALL_SECONDS, "count its rows")[0]
+            while self._send():
+                self.check()
+                time.sleep(RETRY_SECONDS / 10)
+            received: dict[tuple[str, int], int] = self._ask("count its rows", "received")
         except (AgentError, RayLost) as error:
-            received = self._take_over(row, error).received()
+            self.end()
+            if session.lost():
+                session.end_processes()  # the aggregator's too, which holds the files
+            self._own = MetricsAggregator(str(self._folder.parent), self._folder.name, again=True)
+            if session.lost():
+                self._own.append_events(self._event("ray_lost", -1, {"reason": first_line(error)}))
+            received = self._own.received()
         return received
 
     def close(self, row: Row, verdicts: pa.Table) -> None:
         """Write the end of the run."""
-        if self._own is None:
-            try:
-                get([self.actor.close.remote(row, verdicts)], CALL_SECONDS, "complete the run")
-                return
-            except (ActorDied, RayLost) as error:
-                if (self._folder / "samples.parquet").exists():  # it died as it wrote the last tables
-                    RunWriter(self._folder.parent, self._folder.name).update_run(**row)
-                    return
-                self._take_over(row, error)
-        assert self._own is not None
-        self._own.close(row, verdicts)
+        if self._own is not None:
+            self._own.close(row, verdicts)
+        else:
+            self._ask("complete the run", "close", row, verdicts)
 
     def close_without_rows(self, row: Row) -> None:
         """Write how the run ended where its rows cannot be taken over, since another process holds them."""
         del row["rows"]  # nobody has counted them
         RunWriter(self._folder.parent, self._folder.name).update_run(**row)
 
-    def _take_over(self, row: Row, error: Exception) -> MetricsAggregator:
-        """Go on in this process where the actor stopped, and say so."""
-        if session.lost():
-            session.end_processes()  # the aggregator's too, which holds the files
-        self._own = MetricsAggregator(str(self._folder.parent), self._folder.name)
-        self._own.resume(row)
-        name = "ray_lost" if session.lost() else "aggregator_died"
-        self._own.append_events(self._event(name, -1, {"reason": first_line(error)}))
-        return self._own
+    # --------------------------------------------------------------------------------------------------
+
+    def _ask(self, doing: str, method: str, *given: Any, group: str | None = None) -> Any:
+        """The answer of the aggregator; of another, where this one dies."""
+        deadline = time.monotonic() + self._seconds
+        while True:
+            try:
+                return self._answer(doing, method, given, group)
+            except DiskFull:
+                self.check()  # it may have been full for long
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(ROOM_SECONDS)
+
+    def _answer(self, doing: str, method: str, given: tuple[Any, ...], group: str | None) -> Any:
+        while True:
+            actor = self.actor
+            call = getattr(actor, method)
+            if group is not None:
+                call = call.options(concurrency_group=group)
+            try:
+                return get([call.remote(*given)], CALL_SECONDS + self._patience, doing)[0]
+            except ActorDied:
+                self.check()
+                if not self._keeper.another(actor):
+                    raise
+
+    def _send(self) -> bool:
+        """Send what was noted, without waiting; True while something is not acknowledged."""
+        assert self._notes is not None
+        with self._lock:
+            return self._notes.pump()
+
+    def _restored(self, actor: Any) -> None:
+        """Let another aggregator do what the one before did beside the rows."""
+        if self._served:
+            bind = self._served["location"].removeprefix("grpc+tcp://")
+            call = actor.serve.options(concurrency_group=CONTROL).remote(bind, self._served["token"])
+            with suppress(D5Error, RayError):  # another program may have taken the port
+                get([call], CALL_SECONDS, "serve queries")
+        if self._watched:
+            actor.watch_node.remote(*self._watched)
+            actor.phase.remote(self._phase or "run")
 
     def _event(self, name: str, rank: int, detail: dict[str, object]) -> pa.RecordBatch:
         row = {

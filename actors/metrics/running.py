@@ -1,6 +1,7 @@
 """Runs that are going on in a Ray cluster, asked through their aggregators from anywhere in it"""
 
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +18,8 @@ from d5ray.metrics.record.reader import Run
 
 ACTOR_NAME = "MetricsAggregator"  # the actor's name, in the namespace of its run
 QUESTIONS, CONTROL = "questions", "control"  # its concurrency groups: neither holds up what agents send
+RESTORED_SECONDS = 10.0  # for another aggregator to stand in the place of one that died
+LOOK_SECONDS = 0.2  # between two looks whether it does
 ANSWER_SECONDS = 120.0  # for a query and those before it, of which each has 30 s
 
 
@@ -52,14 +55,29 @@ class _Aggregator(QuerySource):
     @contextmanager
     def ask(self, query: str) -> Iterator[Answer]:
         try:
-            call = self._actor.ask.options(concurrency_group=QUESTIONS).remote(query, self._by)
-            table = get([call], ANSWER_SECONDS, "answer a query")[0]
+            table = self._answer(query)
         except ActorDied:
-            raise StorageError(
-                f"the run {self._name} has ended, or its aggregator died: ask its folder, "
-                f"d5.Run({self._name!r})"
-            ) from None
+            self._actor = self._another()
+            table = self._answer(query)
         yield Answer(table.schema, iter(table.to_batches()))
+
+    def _answer(self, query: str) -> Any:
+        call = self._actor.ask.options(concurrency_group=QUESTIONS).remote(query, self._by)
+        return get([call], ANSWER_SECONDS, "answer a query")[0]
+
+    def _another(self) -> Any:
+        """The aggregator that was started in the place of one that died."""
+        deadline = time.monotonic() + RESTORED_SECONDS
+        while time.monotonic() < deadline:
+            with suppress(ValueError):  # the run has ended, or the next is not there yet
+                found = ray.get_actor(ACTOR_NAME, namespace=self._name)
+                if found._actor_id != self._actor._actor_id:
+                    return found
+            time.sleep(LOOK_SECONDS)
+        raise StorageError(
+            f"the run {self._name} has ended, or its aggregator died and no other was there within "
+            f"{RESTORED_SECONDS:g} s: ask again, or ask its folder, d5.Run({self._name!r})"
+        )
 
     def interrupt(self) -> None:
         with suppress(D5Error):

@@ -1,46 +1,74 @@
-"""Sink of an agent's rows to the aggregator: acknowledged batches, a bounded number under way."""
+"""Sink of a process's rows to the aggregator, or to the one that is started in the place of a dead one"""
 
-from collections import deque
-from typing import Any
+from contextlib import suppress
+from typing import Any, final
 
 import ray
+from ray.exceptions import RayError, RayTaskError
 
-from d5ray.actors.calls import CALL_SECONDS, get
+from d5ray.actors.calls import cause_of
+from d5ray.actors.session import session
+from d5ray.errors import first_line
+from d5ray.metrics.record.delivery import Away, Delivery
 
 
+@final
 class AggregatorSink:
-    """Sends an agent's rows to the aggregator, at most `window` batches ahead of its acknowledgements."""
+    """Sends rows, events and files to the aggregator, and keeps them until it has acknowledged them.
 
-    def __init__(self, aggregator: Any, window: int = 8) -> None:
-        self._aggregator = aggregator
-        self._window = window
-        self._pending: deque[Any] = deque()
+    name, namespace: of the aggregator's actor, by which another is found after its death. seconds: without
+    an acknowledgement until the sink gives up; see `Delivery`.
+    """
+
+    def __init__(self, aggregator: Any, name: str, namespace: str, seconds: float) -> None:
+        self._delivery = Delivery(ToAggregator(aggregator, name, namespace), seconds)
 
     def samples(self, batch: Any) -> None:
-        """Send a batch of rows of the table `metrics`; waits while too many are under way."""
-        self._sent(self._aggregator.append.remote(batch))
+        """Send a batch of rows of the table `metrics`."""
+        self._delivery.put("append", batch)
 
     def frames(self, batch: Any) -> None:
-        """Send a batch of frames for the live page; waits while too many are under way."""
-        self._sent(self._aggregator.append_frames.remote(batch))
+        """Send a batch of rows in the compact form of a frame."""
+        self._delivery.put("append_frames", batch)
 
     def events(self, batch: Any) -> None:
-        """Send a batch of rows of the table `events`; waits while too many are under way."""
-        self._sent(self._aggregator.append_events.remote(batch))
+        """Send a batch of rows of the table `events`."""
+        self._delivery.put("append_events", batch)
 
     def file(self, name: str, data: bytes) -> None:
-        """Send a file for the run's folder; waits while too many batches are under way."""
-        self._sent(self._aggregator.keep_file.remote(name, data))
+        """Send a file for the run's folder."""
+        self._delivery.put("keep_file", name, data)
 
     def drain(self) -> None:
         """Wait until the aggregator has acknowledged everything."""
-        while self._pending:
-            get([self._pending.popleft()], CALL_SECONDS, "keep the rows")
+        self._delivery.drain()
 
-    def _sent(self, reference: Any) -> None:
-        self._pending.append(reference)
-        acknowledged, _ = ray.wait([self._pending[0]], timeout=0)
-        if acknowledged:  # so that an aggregator that died is noticed at the next batch
-            get([self._pending.popleft()], CALL_SECONDS, "keep the rows")
-        while len(self._pending) > self._window:
-            get([self._pending.popleft()], CALL_SECONDS, "keep the rows")
+
+@final
+class ToAggregator:
+    """The way to the aggregator by calls of its actor."""
+
+    def __init__(self, actor: Any, name: str, namespace: str) -> None:
+        self._actor, self._name, self._namespace = actor, name, namespace
+
+    def send(self, method: str, given: tuple[Any, ...]) -> Any:
+        """Call a method of the actor; gives the reference to its answer."""
+        return getattr(self._actor, method).remote(*given)
+
+    def settled(self, sent: Any, seconds: float) -> bool:
+        """True if the call has been answered; see `Way`."""
+        if not ray.wait([sent], timeout=seconds)[0]:
+            return False
+        try:
+            ray.get(sent)
+        except RayTaskError as error:
+            raise cause_of(error) from None
+        except RayError as error:
+            session.check_alive()
+            raise Away(f"the run's aggregator died: {first_line(error)}") from None
+        return True
+
+    def renew(self) -> None:
+        """Look by name for the actor that stands in the place of one that died."""
+        with suppress(ValueError, RayError):  # there is none yet
+            self._actor = ray.get_actor(self._name, namespace=self._namespace)

@@ -5,9 +5,10 @@ import queue
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
-from d5ray.errors import D5Error
+from d5ray.errors import D5Error, DiskFull
 from d5ray.metrics.definitions.resources import NODE_TIME
 from d5ray.metrics.probes.node_meters import ControlGroup, Meter, Processes, Processors
 from d5ray.metrics.probes.nvml import Nvml
@@ -38,6 +39,7 @@ class NodeMonitor:
 
     node: what tells it from the others; several nodes of a cluster may have one host's name.
     pids: processes of agents, by the name that their rows get. meters: by default all that there are.
+    first: the number of its first row, behind those of a monitor that it stands in the place of.
     """
 
     def __init__(
@@ -48,9 +50,10 @@ class NodeMonitor:
         seconds: float,
         pids: Mapping[str, int],
         meters: Sequence[Meter] | None = None,
+        first: int = 0,
     ) -> None:
         self._run_id, self._node, self._sink, self._seconds, self._pids = run_id, node, sink, seconds, pids
-        self._meters = meters
+        self._meters, self._first = meters, first
         self._commands: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="NodeMonitor", daemon=True)
@@ -91,6 +94,7 @@ class NodeMonitor:
             node=platform.node(),
             send=self._sink.samples,
             interval_seconds=SEND_SECONDS,
+            first=self._first,
         )
         if self._meters is None:
             self._meters = (Processors(), Processes(self._pids), ControlGroup(), Rapl(), Nvml())
@@ -105,7 +109,8 @@ class NodeMonitor:
                     coming = phase
                 last = self._read(recorder, phase, last)  # what ends now belongs to the phase so far
                 phase = coming
-                recorder.poll()
+                with suppress(DiskFull):  # the recorder keeps the rows until there is room
+                    recorder.poll()
             recorder.flush()
             self._sink.drain()
         except D5Error:

@@ -39,14 +39,18 @@ class FlightEndpoint:
     """A server on a thread of its own, from `start` to `stop`.
 
     source: makes what answers, once for each query at a time. folder: gets the file `flight.json` with the
-    location and the token, which only its owner can read, while the server runs.
+    location and the token, which only its owner can read, while the server runs. token: by default a new one.
     """
 
     def __init__(
-        self, source: Callable[[], QuerySource], bind: str = "0", folder: Path | None = None
+        self,
+        source: Callable[[], QuerySource],
+        bind: str = "0",
+        folder: Path | None = None,
+        token: str = "",
     ) -> None:
         self.host, self.port = free_at(bind)
-        self.token = secrets.token_urlsafe(32)
+        self.token = token or secrets.token_urlsafe(32)
         self._pool: queue.Queue[QuerySource] = queue.Queue()
         self._sources = [source() for _ in range(AT_ONCE)]
         for each in self._sources:

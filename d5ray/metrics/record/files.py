@@ -1,15 +1,20 @@
 """Files that survive a crash: Arrow streams that grow batch by batch, tables that appear as a whole."""
 
+import errno
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 
-from d5ray.errors import AccessError, StorageError, first_line
+from d5ray.errors import AccessError, DiskFull, StorageError, first_line
 
+T = TypeVar("T")
+ROOM_SECONDS = 0.2  # between two looks whether a full disk has room again
 _END_OF_STREAM_BYTES = 8
 
 
@@ -22,7 +27,7 @@ class StreamFile:
     """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self._path, self._schema = path, schema
+        self._path, self._schema, self._torn = path, schema, False
         self._header = schema.serialize().to_pybytes()
         # the columns of a batch are small: threads for them take ten times as long as the work
         self._options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
@@ -54,15 +59,24 @@ class StreamFile:
 
     def _write(self, piece: memoryview) -> None:
         with storing(self._path):
+            if self._torn:
+                self._cut()
             try:
                 written = 0
                 while written < len(piece):
                     written += self._file.write(piece[written:])
             except OSError:
-                self._file.truncate(self._end)
-                self._file.seek(self._end)
+                self._torn = True  # until it is cut, which some full disks refuse as well
+                with suppress(OSError):
+                    self._cut()
                 raise
             self._end += written
+
+    def _cut(self) -> None:
+        """Cut off a piece that was written in part."""
+        self._file.truncate(self._end)
+        self._file.seek(self._end)
+        self._torn = False
 
     def _has_header(self) -> bool:
         self._file.seek(0)
@@ -169,11 +183,46 @@ def read_parquet_of(source: Path | pa.NativeFile) -> pa.Table:
 
 @contextmanager
 def storing(path: Path) -> Iterator[None]:
-    """Turns an OSError into a StorageError that says what to do."""
+    """Turns an OSError into a StorageError that says what to do; `DiskFull` where there is no room."""
     try:
         yield
     except OSError as error:
+        if full := _full(path, error.errno):
+            raise DiskFull(
+                f"{full}: what was stored before stays readable; free some space there, or name another "
+                "folder in D5RAY_HOME"
+            ) from error
         raise StorageError(
             f"{path} cannot be written ({error.strerror or error}); what was stored before stays readable: "
             "free some space there, or name another folder in D5RAY_HOME"
         ) from error
+
+
+def when_there_is_room(work: Callable[[], T], seconds: float) -> T:
+    """The result of `work`, which is done again while the disk is full; `DiskFull` after these seconds."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return work()
+        except DiskFull:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(ROOM_SECONDS)
+
+
+def _full(path: Path, number: int | None) -> str:
+    """A sentence that says which room is used up by this error of the operating system; "" for others."""
+    folder = path if path.is_dir() else path.parent
+    if number == errno.EDQUOT:
+        return f"the quota of this user on the disk of {folder} is used up"
+    if number == errno.EFBIG:
+        return f"{path} is as large as a file may be here (look at `ulimit -f`)"
+    if number != errno.ENOSPC:
+        return ""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return f"the disk of {folder} is full"
+    if found.f_files and not found.f_favail:
+        return f"the disk of {folder} is full (no more files can be made there)"
+    return f"the disk of {folder} is full ({found.f_bavail * found.f_frsize} B free)"

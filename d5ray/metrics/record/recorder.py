@@ -73,6 +73,7 @@ class Recorder:
     now: the clock in ns that times the rows; wall_minus_mono: what is added for the time of the wall, by
         default what the machine's own clock says.
     batch_rows, interval_seconds: `poll` sends when that many rows wait, or that much time has passed.
+    first: the number of the first row, for a recorder that goes on where another stopped.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Recorder:
         wall_minus_mono: int | None = None,
         batch_rows: int = 16384,
         interval_seconds: float = 1.0,
+        first: int = 0,
     ) -> None:
         offset = time.time_ns() - now() if wall_minus_mono is None else wall_minus_mono
         self._now = now
@@ -102,7 +104,7 @@ class Recorder:
         self._singles: list[SingleRow] = []
         self._events: list[dict[str, Any]] = []
         self._outbox: deque[tuple[Send, pa.RecordBatch]] = deque()
-        self._seq = 0
+        self._seq = first
 
     @property
     def rows(self) -> int:

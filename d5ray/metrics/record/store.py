@@ -39,6 +39,7 @@ class RunWriter:
         self.run_id = run_id
         self._streams: dict[str, StreamFile] = {}
         self._next: dict[tuple[str, int], int] = {}
+        self._steps: dict[tuple[str, int], int] = {}  # the last step of which there are rows
         self._events: set[tuple[Any, ...]] = set()
         self._refused: dict[tuple[str, int], StorageError] = {}  # what was not stored, until it comes again
 
@@ -49,10 +50,24 @@ class RunWriter:
         with storing(self.folder):
             make_folder(self.folder)
         try:
-            self._begin(run_row, metrics)
+            self._open_streams()
+            self._write_row(run_row, metrics)
         except BaseException:
             self.leave()
             raise
+
+    def resume(self) -> None:
+        """Continues the run of a writer that died, also one that died while it closed it."""
+        try:
+            self._open_streams()
+        except BaseException:
+            self.leave()
+            raise
+
+    def arrived(self, agent: str, attempt: int) -> dict[str, int | None]:
+        """The rows stored of an agent's attempt, and the last step of which there are some."""
+        key = agent, attempt
+        return {"rows": self._next.get(key, 0), "rows_until_step": self._steps.get(key)}
 
     def update_run(self, **columns: Any) -> None:
         """Changes columns of the run's row, such as `status`, `ended`, `verdict`; also of a finished run."""
@@ -83,7 +98,7 @@ class RunWriter:
             found = part["seq"].to_numpy()
             if found[0] > expected or (np.diff(found) != 1).any():
                 if refused := self._refused.get((agent, attempt)):
-                    raise StorageError(str(refused))
+                    raise type(refused)(str(refused))
                 raise StorageError(
                     f"Run {self.run_id}: rows of {agent} (attempt {attempt}) were lost: {found[0]} to "
                     f"{found[-1]} came, {expected} is the next: send everything from {expected} on"
@@ -96,7 +111,7 @@ class RunWriter:
                     self._refused[agent, attempt] = error
                     raise
                 self._refused.pop((agent, attempt), None)
-                self._next[agent, attempt] = int(found[-1]) + 1
+                self._take_note((agent, attempt), fresh)
                 stored += fresh.num_rows
         return stored
 
@@ -134,14 +149,24 @@ class RunWriter:
         for name in list(self._streams):
             self._streams.pop(name).close()
 
-    def _begin(self, run_row: Mapping[str, Any], metrics: Iterable[Mapping[str, Any]]) -> None:
+    def _open_streams(self) -> None:
         for name, schema in (("samples", SAMPLES), ("events", EVENTS)):
-            self._streams[name] = StreamFile(self._path(name, "arrows"), schema)
+            stream = self._path(name, "arrows")
+            if stream.exists() or not self._path(name, "parquet").exists():  # a table that is not complete
+                self._streams[name] = StreamFile(stream, schema)
         for batch, _ in read_stream(self._path("samples", "arrows")):
             for key, part in _by_writer(batch):
-                self._next[key] = part["seq"][-1].as_py() + 1
+                self._take_note(key, part)
         for batch, _ in read_stream(self._path("events", "arrows")):
             self._events.update(_event_keys(batch))
+
+    def _take_note(self, key: tuple[str, int], part: pa.RecordBatch) -> None:
+        self._next[key] = part["seq"][-1].as_py() + 1
+        step = pc.max(part["step"]).as_py()
+        if step is not None:
+            self._steps[key] = max(step, self._steps.get(key, step))
+
+    def _write_row(self, run_row: Mapping[str, Any], metrics: Iterable[Mapping[str, Any]]) -> None:
         row = {"status": "running", "schema_version": VERSION} | dict(run_row) | {"run_id": self.run_id}
         self.write_table("metrics", table_of("metrics", metrics))
         self.write_table("runs", table_of("runs", [row]))

@@ -1,0 +1,269 @@
+"""The death of the aggregator, and a disk without room: what was recorded is stored, each row once"""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray
+
+import d5ray as d5
+from d5ray.errors import DiskFull
+from d5ray.metrics.record.store import Run
+from d5ray.recipes.engine.checking.checker import violations
+from tests.conftest import wait_until
+from tests.patience import patience
+
+NO_RECIPE = "the run comes from no recipe: nothing was fixed that it could be held to"
+RESTORED_SECONDS = 60.0  # of an idle machine, at most, in which another aggregator is there
+
+
+class Slowly(d5.Event):
+    """Lets a step take so long that something can happen meanwhile."""
+
+    def after_step(self, moment: Any) -> None:
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray_ends() -> Iterator[None]:
+    """One embedded Ray for the module's launches, and none afterwards."""
+    yield
+    d5.shutdown()
+
+
+def experiment(**changes: Any) -> d5.Experiment:
+    given: dict[str, Any] = {
+        "model": "mlp", "dataset": "digits", "optimizer": d5.optimizers.SGD(0.05), "agents": 2,
+        "batch_size": 16, "seed": 3, "cpus_per_agent": 0.25, "evaluate": False, "monitor_seconds": 0.2,
+        "events": (Slowly(),),
+    }  # fmt: skip
+    return d5.Experiment(**{**given, **changes})
+
+
+def aggregator_of(group: Any) -> psutil.Process:
+    """The process of the aggregator that is there now."""
+    return psutil.Process(ray.get(group.aggregator.actor.state.remote(), timeout=60)[0])
+
+
+@contextmanager
+def meanwhile(work: Callable[[], None]) -> Iterator[None]:
+    """Do this in a thread; what it raises is raised at the end."""
+    errors: list[BaseException] = []
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=guarded, daemon=True)
+    thread.start()
+    yield
+    thread.join(patience(120))
+    assert not thread.is_alive()
+    if errors:
+        raise errors[0]
+
+
+def replaced(group: Any, before: Any) -> None:
+    """Return when another aggregator stands in the place of this actor."""
+    wait_until(lambda: group.aggregator.actor is not before, RESTORED_SECONDS)
+
+
+def complete(group: Any, steps: int) -> Run:
+    """The closed run, of which every agent's steps are there once, and every rule of the checker holds."""
+    run = Run(group.folder)
+    samples = run.tables()["samples"].to_pandas()
+    losses = samples[samples.metric == "loss"]
+    for rank in range(2):
+        own = losses[losses["rank"] == rank]
+        last = own[own.attempt == own.attempt.max()]
+        assert list(last.step) == list(range(last.step.min(), steps))
+        assert own.attempt.max() or last.step.min() == 0
+    assert run.row["status"] == "completed"
+    assert run.row["rows"] == len(samples)
+    assert violations(run) == [NO_RECIPE]
+    return run
+
+
+def events_of(run: Run, name: str) -> list[dict[str, Any]]:
+    rows = run.tables()["events"].to_pylist()
+    return [row | {"detail": json.loads(row["detail"])} for row in rows if row["name"] == name]
+
+
+@pytest.mark.full
+def test_an_aggregator_that_dies_twice_is_restored_and_loses_nothing() -> None:
+    """SIGKILL, twice: training goes on meanwhile, queries and Flight answer again at the same place."""
+    steps = 800
+
+    def kill_twice() -> None:
+        for _ in range(2):
+            time.sleep(1)
+            before = group.aggregator.actor
+            aggregator_of(group).kill()
+            found = d5.running(group.run_id).sql("SELECT count(*) AS n FROM samples")
+            assert found.to_pylist()[0]["n"] >= 0
+            replaced(group, before)
+
+    with d5.launch(experiment(), flight="0", quiet=True) as group:
+        served = dict(group.flight)
+        with meanwhile(kill_twice):
+            group.train(steps=steps, progress=False)
+        far = Run(served["location"], token=served["token"])
+        assert far.sql("SELECT count(DISTINCT step) AS n FROM samples").to_pylist() == [{"n": steps}]
+    run = complete(group, steps)
+    assert len(events_of(run, "aggregator_died")) == 2
+    restored = events_of(run, "aggregator_restored")
+    assert [0 < event["detail"]["seconds"] < patience(RESTORED_SECONDS) for event in restored] == [True] * 2
+    phases = {
+        row["phase"] for row in run.sql("SELECT DISTINCT phase FROM samples WHERE rank = -1").to_pylist()
+    }
+    assert "train" in phases
+
+
+@pytest.mark.full
+def test_an_aggregator_that_is_stuck_is_killed_and_restored() -> None:
+    """SIGSTOP for ever: after `stuck_seconds` it is taken for dead, and its files are another's."""
+    steps = 500
+    with d5.launch(experiment(stuck_seconds=2.0), quiet=True) as group:
+
+        def stop() -> None:
+            time.sleep(1)
+            before = group.aggregator.actor
+            aggregator_of(group).send_signal(signal.SIGSTOP)
+            replaced(group, before)
+
+        with meanwhile(stop):
+            group.train(steps=steps, progress=False)
+    run = complete(group, steps)
+    assert ["did not answer" in each["detail"]["reason"] for each in events_of(run, "aggregator_died")] == [
+        True
+    ]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seconds", [0.0, 0.02, 0.1])
+def test_an_aggregator_that_dies_while_the_run_closes_is_restored(seconds: float) -> None:
+    """Killed before `close`, or so long after it began: the folder is complete, in Parquet."""
+    steps = 100
+    with d5.launch(experiment(events=()), quiet=True) as group:
+        group.train(steps=steps, progress=False)
+        process = aggregator_of(group)
+
+        def kill() -> None:
+            time.sleep(seconds)
+            with suppress(psutil.Error):
+                process.kill()
+
+        if not seconds:
+            kill()
+        with meanwhile(kill):
+            group.close()
+    complete(group, steps)
+    assert not list(group.folder.glob("*.arrows")) and not list(group.folder.glob(".*"))
+
+
+@pytest.mark.full
+def test_an_agent_and_the_aggregator_die_together() -> None:
+    """The run goes on by its policy; the event of the death says how many of the agent's rows came."""
+    steps = 500
+    with d5.launch(experiment(on_failure="restart"), quiet=True) as group:
+
+        def kill_both() -> None:
+            time.sleep(3)
+            aggregator, agent = aggregator_of(group), group.places[1].pid
+            aggregator.kill()
+            os.kill(agent, signal.SIGKILL)
+
+        with meanwhile(kill_both):
+            group.train(steps=steps, progress=False)
+    run = complete(group, steps)
+    (died,) = events_of(run, "agent_died")
+    detail = died["detail"]
+    first = run.sql(
+        "SELECT count(*) AS rows, max(step) AS step FROM samples WHERE attempt = 0 AND rank = 1"
+    ).to_pylist()[0]
+    assert (detail["rows"], detail["rows_until_step"]) == (first["rows"], first["step"])
+    assert detail["rows"] > 0
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A disk of 4 MiB, on which runs are kept."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "d5ray-test", str(folder)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount a small disk")
+    monkeypatch.setenv("D5RAY_HOME", str(folder))
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Leave no byte on this disk."""
+    ballast = disk / "ballast"
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    return ballast
+
+
+@pytest.mark.full
+def test_a_disk_that_is_full_for_a_while_costs_nothing_but_two_events(disk: Path) -> None:
+    """Training goes on meanwhile; when there is room again, every row is stored, once."""
+    steps = 600
+    with d5.launch(experiment(), quiet=True) as group:
+
+        def fill_for_a_while() -> None:
+            time.sleep(1)
+            ballast = fill(disk)
+            time.sleep(3)
+            ballast.unlink()
+
+        with meanwhile(fill_for_a_while):
+            group.train(steps=steps, progress=False)
+    run = complete(group, steps)
+    (full,), (freed,) = events_of(run, "disk_full"), events_of(run, "disk_freed")
+    assert f"the disk of {group.folder} is full (0 B free)" in full["detail"]["reason"]
+    assert 0 < freed["detail"]["seconds"] < patience(10)
+    assert full["t_wall"] < freed["t_wall"]
+
+
+@pytest.mark.full
+def test_a_disk_that_stays_full_ends_the_run_and_keeps_what_was_stored(disk: Path) -> None:
+    """After `timeout_seconds` with the disk's name, and no sooner; what was acknowledged can be read."""
+    begin = 0.0
+
+    def fill_for_ever() -> None:
+        nonlocal begin
+        time.sleep(2)
+        begin = time.monotonic()
+        fill(disk)
+
+    def train() -> None:
+        with d5.launch(experiment(timeout_seconds=4.0), quiet=True) as group:
+            folders.append(group.folder)
+            with meanwhile(fill_for_ever):
+                group.train(steps=100_000, progress=False)
+
+    folders: list[Path] = []
+    with pytest.raises(DiskFull, match=r"the disk of .* is full") as found:
+        train()
+    assert 4.0 <= time.monotonic() - begin < patience(60)
+    assert "free some space there" in str(found.value)
+    samples = Run(folders[0]).tables()["samples"].to_pandas()
+    for _, rows in samples.groupby(["agent", "attempt"]):
+        assert list(rows.seq) == list(range(len(rows)))
+    assert len(samples)
