@@ -11,7 +11,9 @@ from d5ray.actors.session import session
 from d5ray.actors.shipping import ship
 from d5ray.agent.mesh import shares_of
 from d5ray.archive.experiments import Archived, kept
+from d5ray.archive.unfinished import AUTO, GoingOn, unfinished
 from d5ray.checks import check_address, check_kind, check_path
+from d5ray.display.console import err
 from d5ray.experiment import Experiment
 from d5ray.metrics.queries.binding import free_at
 from d5ray.metrics.record import store
@@ -31,7 +33,9 @@ def launch(
 
     address: a Ray cluster, 'HOST:PORT' or 'auto'; otherwise RAY_ADDRESS, otherwise an embedded Ray.
     root: the folder in which the run's own is made, by default `runs_root()`.
-    resume: a checkpoint to go on from; of a folder of several, or of a run by its name, the last one.
+    resume: a checkpoint to go on from; of a folder of several, or of a run by its name, the last one. "auto":
+    the last one of the last run of this experiment, if that did not come to its end and its driver is gone;
+    where there is none, the run begins anew.
     flight: PORT or HOST:PORT at which the run answers queries by Arrow Flight, see `TrainingGroup.flight`.
     Raises `PlacementError` where the cluster cannot place the agents or does not answer, `DataError` and
     `ConfigurationError` for what does not fit, `StorageError` where the run cannot be written. After an
@@ -45,7 +49,7 @@ def launch(
     root = store.runs_root() if root is None else check_path("root", root)
     origin = origin or RunOrigin(recipe=experiment.name)
     pickled = ship(experiment)
-    checkpoint = None if resume is None else found_for(experiment, resume, root)
+    going_on = GoingOn() if resume is None else _going_on(experiment, resume, root)
     if flight is not None:
         free_at(flight)
     store.check_writable(root)
@@ -65,10 +69,18 @@ def launch(
         keeping = kept(Archived(experiment), lambda: pickled, needed=needed)
         group = TrainingGroup(RunPlan(experiment, run_id, root, origin, keeping, shares), connected)
         try:
-            group.start(loading, timings, checkpoint)
+            told = group.start(loading, timings, going_on)
             if flight is not None:
                 group.serve(flight)
+            if told and not quiet:
+                err().print(told, style="dim")
         except BaseException:
             group.abandon()
             raise
         return group
+
+
+def _going_on(experiment: Experiment, resume: str | Path, root: Path) -> GoingOn:
+    if resume == AUTO:
+        return unfinished(experiment, root)
+    return GoingOn((found_for(experiment, resume, root),))

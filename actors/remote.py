@@ -1,7 +1,7 @@
 """The one place that says `ray.remote`: makes actors of plain classes, of a run or not, and ends them"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import psutil
@@ -16,6 +16,7 @@ from d5ray.actors.metrics.exporter import MetricsExporter
 from d5ray.actors.metrics.running import ACTOR_NAME, CONTROL, QUESTIONS
 from d5ray.actors.metrics.sink import AggregatorSink
 from d5ray.actors.servers.parameter_server import ParameterServer
+from d5ray.actors.session import session
 from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.metrics.exports.exported_metrics import AGENT, AGGREGATOR, SERVER
@@ -41,7 +42,8 @@ class RunActors:
 
     def begin(self) -> Any:
         """Reserve room for all agents, and start the aggregator."""
-        self._bundles = reserve(self._experiment.agents or 1, self._experiment.cpus_per_agent)
+        agents, cpus = self._experiment.agents or 1, self._experiment.cpus_per_agent
+        self._bundles = session.guarded(lambda: reserve(agents, cpus))
         return self._aggregator(again=False)
 
     def another_aggregator(self) -> Any:
@@ -100,18 +102,29 @@ class RunActors:
         recipe = self._plan.origin.recipe or self._experiment.name
         return MetricsExporter(self._plan.run_id, recipe, role, rank, self._experiment.mirror_seconds)
 
-    def end(self, agents: Sequence[Place]) -> None:
+    def end(self, agents: Sequence[Place], seconds: float) -> None:
         """End all actors, give back what was reserved, and return when the agents of this node are gone.
 
-        `ray.kill` only asks for it: a process that still ends would disturb what is measured next.
+        `ray.kill` only asks for it: a process that still ends would disturb what is measured next. seconds:
+        for Ray to do each; agents of this node are killed after that, and `RayLost` says that it does not.
         """
         here = [process_of(place) for place in agents if place.node == self.node]
+        alive = [process for process in here if process is not None]
+        try:
+            session.guarded(self._kill, seconds)
+            _, alive = psutil.wait_procs(alive, timeout=seconds)
+        finally:
+            for process in alive:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(alive, timeout=END_SECONDS)
+        if self._bundles is not None:
+            bundles, self._bundles = self._bundles, None
+            session.guarded(lambda: remove_placement_group(bundles), seconds)
+
+    def _kill(self) -> None:
         while self._made:
             ray.kill(self._made.pop())
-        psutil.wait_procs([process for process in here if process is not None], timeout=END_SECONDS)
-        if self._bundles is not None:
-            remove_placement_group(self._bundles)
-            self._bundles = None
 
     def _actor(self, kind: type, given: Any, name: str, where: Any, cpus: float = 0.0, **groups: int) -> Any:
         named = None if name in self._names else name
@@ -151,4 +164,4 @@ def _actor(
     """An actor of a plain class; groups: its concurrency groups, with their threads."""
     remote: Callable[[type], Any] = ray.remote(concurrency_groups=groups) if groups else ray.remote
     options = remote(kind).options(name=name, namespace=namespace, num_cpus=cpus, scheduling_strategy=where)
-    return options.remote(*given)
+    return session.guarded(lambda: options.remote(*given))

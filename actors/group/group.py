@@ -3,6 +3,7 @@
 import platform
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, final
 
@@ -12,7 +13,7 @@ import ray
 from ray.actor import ActorHandle
 from ray.exceptions import RayActorError, RayError
 
-from d5ray.actors.calls import CALL_SECONDS, get, owned
+from d5ray.actors.calls import CALL_SECONDS, ActorDied, get, owned
 from d5ray.actors.cluster.nodes import environments
 from d5ray.actors.cluster.placement import place_of
 from d5ray.actors.group.coordinator import Coordinator
@@ -27,14 +28,15 @@ from d5ray.actors.group.train_calls import TrainCalls, died
 from d5ray.actors.group.training import TrainingRun
 from d5ray.actors.metrics.aggregator_client import AggregatorClient
 from d5ray.actors.metrics.node_monitors import Monitors
-from d5ray.actors.remote import SETUP_SECONDS, RunActors
+from d5ray.actors.remote import END_SECONDS, SETUP_SECONDS, RunActors
 from d5ray.actors.servers.run_servers import RunServers
 from d5ray.actors.session import session
 from d5ray.actors.session.session import Session
 from d5ray.agent.outcome import FAILURES, Outcome
 from d5ray.agent.training_agent import TrainingAgent
+from d5ray.archive.unfinished import GoingOn
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
-from d5ray.errors import AgentError, D5Error, StorageError, first_line
+from d5ray.errors import AgentError, D5Error, RayLost, StorageError, first_line
 from d5ray.metrics.exports.exported_metrics import COORDINATOR
 from d5ray.metrics.record.artifacts import keep_parameters
 from d5ray.metrics.record.files import when_there_is_room
@@ -42,6 +44,7 @@ from d5ray.metrics.record.schema import VERDICTS
 from d5ray.metrics.record.store import Run
 
 OVER: Final = ("completed", "nan_loss")  # outcomes after which agents are asked what they came to
+QUICKLY: Final = 0.5  # seconds for Ray to end each thing of a run that was interrupted
 LOOK_SECONDS = 0.1  # between two looks where the agents are, if they may have to be started again
 
 
@@ -89,8 +92,11 @@ class TrainingGroup(TrainingRun):
 
     # -- the start -------------------------------------------------------------------------------------
 
-    def start(self, loading: Loading, timings: Timings, checkpoint: Checkpoints | None) -> None:
-        """Start all actors, let the agents join each other, and begin the run's folder."""
+    def start(self, loading: Loading, timings: Timings, going_on: GoingOn) -> str:
+        """Start all actors, let the agents join each other, and begin the run's folder.
+
+        Gives what became of a run before that did not come to its end, for people.
+        """
         experiment, members = self.experiment, self._members
         self.startup_seconds = timings.seconds
         self.aggregator.begin(self._actors.begin())
@@ -107,13 +113,18 @@ class TrainingGroup(TrainingRun):
         timings.lap("model and data")
         self.communicator = members.join()
         timings.lap("group")
+        checkpoint = going_on.chosen(self.built.epochs.after(0, experiment.epochs))
         if checkpoint is not None:
             self.resume(checkpoint)
         self._open(loading)
+        if told := going_on.told(checkpoint):
+            name = "begun_anew" if checkpoint is None else "continues"
+            self.aggregator.note(name, -1, run=going_on.run, checkpoint=str(checkpoint or ""))
         timings.lap("run folder")
         if experiment.monitor_seconds:
             self._monitors.start(self.places, experiment.late_agents)
             timings.lap("node monitors")
+        return told
 
     def _open(self, loading: Loading) -> None:
         """Begin the run's folder."""
@@ -154,7 +165,10 @@ class TrainingGroup(TrainingRun):
 
     def tables(self) -> dict[str, pa.Table]:
         """All tables of the run, by name."""
-        return Run(self.folder).tables() if self._closed else self.aggregator.tables()
+        if not self._closed:
+            with suppress(ActorDied, RayLost):  # what the aggregator has kept is there without it
+                return self.aggregator.tables()
+        return Run(self.folder).tables()
 
     def _resume(self, checkpoint: Checkpoints) -> None:
         calls = [agent.resume.remote(checkpoint.path, checkpoint.step) for agent in self.agents]
@@ -340,8 +354,9 @@ class TrainingGroup(TrainingRun):
 
     def _end(self) -> None:
         self.aggregator.end()
-        if session.lost():
-            session.shutdown()
-        else:
-            self._actors.end(self.places)
+        interrupted = self._outcome.status == "interrupted"  # then Ray may have been, too
+        try:
+            self._actors.end(self.places, QUICKLY if interrupted else END_SECONDS)
+        except RayLost:
+            session.abandon() if interrupted else session.shutdown()
         self._coordinator.close()

@@ -16,6 +16,11 @@ VITAL = {"gcs_server": "the head of Ray", "raylet": "Ray's raylet, which runs th
 HEAD_SECONDS = 20.0  # in which the head of a cluster may come back
 KNOCK_SECONDS = 2.0  # between two looks at it
 
+ADVICE = (
+    "the run cannot go on, what was measured until then is kept; if nobody ended it, memory may have run out "
+    "(look at `dmesg`, and at the logs of Ray): begin the run anew"
+)
+
 
 class Vital(Protocol):
     """A process that Ray cannot go on without."""
@@ -44,7 +49,7 @@ class Children:
                 code = process.poll()
             if code is not None:
                 how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-                raise RayLost(f"{VITAL[kind]} has ended {how}: {_ADVICE}")
+                raise RayLost(f"{VITAL[kind]} has ended {how}: {ADVICE}")
 
 
 @final
@@ -61,7 +66,7 @@ class Elsewhere:
     def check(self) -> None:
         """Raise `RayLost` if the raylet has ended, or the head has not answered for some time."""
         if self._raylet is not None and not _lives(self._raylet):
-            raise RayLost(f"{VITAL['raylet']} has ended: {_ADVICE}")
+            raise RayLost(f"{VITAL['raylet']} has ended: {ADVICE}")
         now = time.monotonic()
         if now - self._knocked < KNOCK_SECONDS:
             return
@@ -71,13 +76,7 @@ class Elsewhere:
         silent = time.monotonic() - self._answered
         if silent > HEAD_SECONDS:
             where = f"{self._host}:{self._port}"
-            raise RayLost(f"the head of Ray at {where} has not answered for {silent:.0f} s: {_ADVICE}")
-
-
-_ADVICE = (
-    "the run cannot go on, what was measured until then is kept; if nobody ended it, memory may have run out "
-    "(look at `dmesg`, and at the logs of Ray): begin the run anew"
-)
+            raise RayLost(f"the head of Ray at {where} has not answered for {silent:.0f} s: {ADVICE}")
 
 
 def _process_of(name: str) -> psutil.Process | None:

@@ -13,16 +13,17 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray.job_config import JobConfig
 
 from d5ray.actors.session import reaper, submitted_job
-from d5ray.actors.session.ray_processes import Children, Elsewhere, Vital
+from d5ray.actors.session.ray_processes import ADVICE, HEAD_SECONDS, Children, Elsewhere, Vital
 from d5ray.actors.session.starter import Starter
 from d5ray.checks import check_address
 from d5ray.display.visible_text import one_line
@@ -33,7 +34,10 @@ from d5ray.identity import checkout
 _RAY_PRINTS = ray._private.worker.print_to_stdstream  # what prints lines of the actors, and Ray's own
 _ENDS = ("A worker died or was killed", "Raylet is terminated")  # begin Ray's own messages about these
 FOLDER_BYTES = 32 << 20  # of sockets and logs
+LOOK_SECONDS = 0.05  # between two looks whether Ray lives, while it is asked something
 ANSWER_SECONDS = 5.0  # within which a cluster's address must answer
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,29 @@ def check_alive() -> None:
     """Raise `RayLost` as soon as a process has ended without which Ray cannot go on."""
     if _vital is not None:
         _vital.check()
+
+
+def guarded(call: Callable[[], T], seconds: float = HEAD_SECONDS) -> T:
+    """The result of a call that asks the head of Ray; `RayLost` as soon as that has ended, or is silent.
+
+    Ray itself would wait for a minute in C++, and then end this process with exit code 1.
+    """
+    check_alive()
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:  # it is raised where the caller waits
+            result.set_exception(error)
+
+    threading.Thread(target=run, name="d5ray-guarded", daemon=True).start()
+    end = time.monotonic() + seconds
+    while not wait([result], timeout=LOOK_SECONDS).done:
+        check_alive()
+        if time.monotonic() > end:
+            raise RayLost(f"the head of Ray has not answered for {seconds:g} s: {ADVICE}")
+    return result.result()
 
 
 def lost() -> bool:
@@ -120,14 +147,30 @@ def shutdown() -> None:
     global _session, _vital
     if _starter is not None and _starter.under_way:
         return
-    if lost():
-        _abandon()
-    elif ray.is_initialized() and not _abandoned:
-        ray.shutdown()
+    try:
+        if ray.is_initialized() and not _abandoned:
+            guarded(ray.shutdown)
+    except RayLost:
+        abandon()
     _session = _vital = None
     end_processes()
     if _starter is not None:
         _starter.release()
+
+
+def leave(code: int) -> None:
+    """Exit with this code, at the end of a program that was interrupted: Ray may have been, and is not asked.
+
+    This process becomes a small one that waits for the reaper: Ray's threads would end it with exit code 1
+    as soon as they notice that the raylet is gone. Returns where it has no embedded Ray.
+    """
+    if _embedded is None or (_starter is not None and _starter.under_way):
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    waiting = f"import os; os.waitpid({_embedded.reaper.pid}, 0); os._exit({code})"
+    os.execv(sys.executable, [sys.executable, "-S", "-E", "-c", waiting])  # which closes the reaper's pipe
 
 
 def end_processes() -> None:
@@ -142,7 +185,7 @@ def end_processes() -> None:
         shutil.rmtree(embedded.folder, ignore_errors=True)
 
 
-def _abandon() -> None:
+def abandon() -> None:
     """Stay connected to a Ray that has ended.
 
     To disconnect, Ray asks the raylet; without one it ends this process at once, with exit code 1.
@@ -228,16 +271,21 @@ def folder_of(address: str) -> Path:
     return folder
 
 
+def own_folders() -> list[str]:
+    """The folders of d5ray's code, for nodes that may not have it."""
+    package = importlib.util.find_spec("d5ray")
+    assert package is not None and package.submodule_search_locations
+    folders = [package.submodule_search_locations[0]]
+    if checkout.is_benchmark(checkout.PACKAGE):  # one of them is run
+        folders.append(str(checkout.benchmarks()))
+    return [str(Path(folder)) for folder in folders]
+
+
 def _join(address: str, job: JobConfig, quiet: bool) -> None:
     metadata = dict(job.metadata)  # Ray puts the submission's own into it
     if not submitted_job.submitted():
         # Not a submitted job, which brings its folder along: the nodes may not have d5ray.
-        package = importlib.util.find_spec("d5ray")
-        assert package is not None and package.submodule_search_locations
-        folders = [package.submodule_search_locations[0]]
-        if checkout.is_benchmark(checkout.PACKAGE):  # one of them is run
-            folders.append(str(checkout.benchmarks()))
-        job.set_runtime_env({"py_modules": [str(Path(folder)) for folder in folders]})
+        job.set_runtime_env({"py_modules": own_folders()})
     try:
         _start({}, address=address, job_config=job, log_to_driver=not quiet)
     except ConnectionError as error:

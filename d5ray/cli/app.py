@@ -18,6 +18,7 @@ from d5ray.cli.run_names import reading
 from d5ray.cli.runs import runs
 from d5ray.cli.show import show
 from d5ray.cli.sql import sql
+from d5ray.cli.stop import stop
 from d5ray.cli.timeline import timeline
 from d5ray.failures.finish import finish
 
@@ -34,7 +35,7 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(dashboard.app, name="dashboard")
 app.command("list")(list_recipes)
 for shown in (
-    runs, show, compare, check, replay, rerun, keygen, export, report, timeline, network, doctor,
+    runs, show, stop, compare, check, replay, rerun, keygen, export, report, timeline, network, doctor,
 ):  # fmt: skip
     app.command()(shown)
 

@@ -149,6 +149,8 @@ def _end(code: int, leave: Callable[[int], NoReturn]) -> NoReturn:
     if session is None:
         sys.exit(code)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the cleaning up
+    if code == INTERRUPTED:
+        session.leave(code)
     session.shutdown()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

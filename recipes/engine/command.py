@@ -1,6 +1,7 @@
 """The command line of any recipe: `d5ray run`, or the recipe's file as a program"""
 
 import inspect
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -13,13 +14,15 @@ import psutil
 import pyarrow.compute as pc
 import typer
 
+from d5ray.archive.unfinished import AUTO
 from d5ray.checks import check_address, check_count, check_source
 from d5ray.errors import ConfigurationError
+from d5ray.experiment import Experiment
 from d5ray.failures.finish import finish
 from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.record.signatures import private_key
 from d5ray.metrics.record.store import Run
-from d5ray.recipes.engine import library
+from d5ray.recipes.engine import detached, library, supervised
 from d5ray.recipes.engine.checking.signatures import sign_all
 from d5ray.recipes.engine.parsing.texts import parsed
 from d5ray.recipes.engine.recipe import Recipe, Result
@@ -46,7 +49,8 @@ Resume = Annotated[
     str | None,
     typer.Option(
         metavar="RUN_OR_FOLDER",
-        help="Go on from a checkpoint: of a run, of a folder, of s3://bucket/folder, or this very one.",
+        help="Go on from a checkpoint: of a run, of a folder, of s3://bucket/folder, or this very one; "
+        "'auto': of the last run like this if that did not end well, and again whenever Ray dies.",
     ),
 ]
 Address = Annotated[
@@ -68,6 +72,14 @@ Sign = Annotated[
         metavar="KEY",
         callback=check_source,
         help="Sign the run's folder at its end with this key, see d5ray keygen.",
+    ),
+]
+Detach = Annotated[
+    bool,
+    typer.Option(
+        "--detach",
+        help="Leave the run to itself: as a job of the cluster, or with an embedded Ray a process with its "
+        "log in the run's folder. `d5ray stop` ends it.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")]
@@ -110,6 +122,7 @@ def execute(
     address: Address = None,
     flight: Flight = None,
     sign: Sign = None,
+    detach: Detach = False,
     json: Json = False,
     timings: Timings = False,
 ) -> None:
@@ -119,9 +132,20 @@ def execute(
     if seed is not None:
         overrides["seed"] = seed
     recipe = Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name, overrides=overrides)
-    recipe.made()  # everything that can be wrong with it is said before Ray is loaded
+    job = recipe.made()  # everything that can be wrong with it is said before Ray is loaded
     way.check()
     key = None if way.sign is None else private_key(way.sign)
+    if detach:
+        words = [f"--set={each}" for each in set_ or []]
+        others = {
+            "--seed": seed, "--seeds": seeds, "--check-determinism": way.steps, "--resume": resume,
+            "--flight": flight,
+        }  # fmt: skip
+        words += [f"{option}={value}" for option, value in others.items() if value is not None]
+        _detach(name, Path(str(module.__file__)), words, address, sign, json)
+        return
+    if way.resume == AUTO and isinstance(job, Experiment):
+        supervised.begin(job)
     from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.recipes.engine import runner  # noqa: PLC0415
     from d5ray.recipes.engine.repeats import determinism  # noqa: PLC0415
@@ -134,7 +158,8 @@ def execute(
     elif way.seeds > 1:
         result = series.run(recipe, way.seeds, address=address, quiet=json)
     else:
-        result = runner.run(recipe, address=address, quiet=json, resume=way.resume, flight=way.flight)
+        with supervised.telling():
+            result = runner.run(recipe, address=address, quiet=json, resume=way.resume, flight=way.flight)
     if key is not None:
         sign_all(result.folder, key)
     startup = {"interpreter and imports": imports, **result.startup_seconds, **_first_step(result, begin)}
@@ -166,6 +191,28 @@ def main(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Iterable
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command(help=(module.__doc__ or "").partition("\n")[0])(with_options(lambda: (module, name)))
     finish(app)
+
+
+def _detach(
+    name: str, file: Path, options: list[str], address: str | None, sign: Path | None, json: bool
+) -> None:
+    """Leave the run to itself, and say how to look at it."""
+    from d5ray.actors.group.run_row import new_run_id  # noqa: PLC0415
+    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
+    from d5ray.display.console import err, out  # noqa: PLC0415
+
+    cluster = address or os.environ.get("RAY_ADDRESS")
+    if not cluster or cluster == "local":
+        left = detached.in_background()
+    else:
+        detached.check(sign)
+        left = detached.as_job(new_run_id(name), name, file, options, cluster)
+    if json:
+        run_tables.as_json(left.row)
+        return
+    out().print(left.run or left.job)
+    for line in left.told:
+        err().print(line, style="dim")
 
 
 def _show(result: Result, json: bool, startup: dict[str, float]) -> None:

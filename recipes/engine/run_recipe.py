@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from d5ray.checks import check_count, check_kind
+from d5ray.errors import ConfigurationError
 from d5ray.recipes.engine.recipe import Recipe, Result
 
 
@@ -19,11 +20,13 @@ def run_recipe(
     address: str | None = None,
     quiet: bool = False,
     seeds: int = 1,
+    resume: str | Path | None = None,
 ) -> Result:
     """Run a recipe to its verdict. Raises `D5Error` where it cannot run; nothing passed in is changed.
 
     overrides: values for keys that are not FIXED; address: of a Ray cluster, see `launch`; seeds: that many
-    runs, with the recipe's seed and those that follow it, are judged together.
+    runs, with the recipe's seed and those that follow it, are judged together; resume: a checkpoint to go on
+    from, or "auto", see `launch`.
     """
     from d5ray.recipes.engine import runner  # noqa: PLC0415 - imports Ray
     from d5ray.recipes.engine.repeats import seeds as several  # noqa: PLC0415
@@ -35,6 +38,8 @@ def run_recipe(
     recipe = Recipe.of(
         fixed, mutable, metrics, name=name or Path(caller.get("__file__", "recipe")).stem, overrides=overrides
     )
+    if seeds != 1 and resume is not None:
+        raise ConfigurationError(f"seeds={seeds} and resume={resume!r} exclude each other: give one of them")
     if seeds != 1:
         return several.run(recipe, seeds, address=address, quiet=quiet)
-    return runner.run(recipe, address=address, quiet=quiet)
+    return runner.run(recipe, address=address, quiet=quiet, resume=resume)

@@ -1,6 +1,7 @@
 """Runs a recipe's job: launches the experiment, trains, judges, and completes the run's folder."""
 
 import contextlib
+from pathlib import Path
 from typing import Protocol
 
 from d5ray.actors.group.run_row import RunOrigin
@@ -25,7 +26,7 @@ def run(
     address: str | None,
     quiet: bool,
     series: str = "",
-    resume: str | None = None,
+    resume: str | Path | None = None,
     flight: str | None = None,
 ) -> Result:
     """Run the recipe's job to its verdict.
@@ -55,7 +56,7 @@ def train(
     origin: RunOrigin,
     address: str | None,
     quiet: bool,
-    resume: str | None = None,
+    resume: str | Path | None = None,
     flight: str | None = None,
 ) -> Result:
     """A training on Ray agents; Ctrl-C ends it, keeps what was measured and leaves the verdict open."""

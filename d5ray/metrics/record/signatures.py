@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from d5ray.errors import ConfigurationError, StorageError
+from d5ray.metrics.record.artifacts import LOG
 from d5ray.metrics.record.files import storing
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def _hashes(folder: Path) -> Iterator[tuple[str, str]]:
     for path in folder.rglob("*"):
         kind = path.lstat().st_mode
         name = path.relative_to(folder).as_posix()
-        if stat.S_ISDIR(kind) or name == SIGNATURE:
+        if stat.S_ISDIR(kind) or name in (SIGNATURE, LOG):
             continue
         if not stat.S_ISREG(kind):
             raise StorageError(

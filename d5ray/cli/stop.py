@@ -1,0 +1,74 @@
+"""`d5ray stop`: end a run as Ctrl-C in its terminal does"""
+
+import os
+import platform
+import signal
+import time
+from typing import Annotated
+
+import typer
+
+from d5ray.cli.run_names import reading
+from d5ray.errors import AccessError, AgentError, ConfigurationError
+from d5ray.recipes.engine.command import Address, Json
+
+STOP_SECONDS = 30.0  # for a run to end
+LOOK_SECONDS = 0.05
+
+
+@reading
+def stop(
+    run: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A run's name, the beginning of one, 'last', or a job's name."),
+    ],
+    address: Address = None,
+    json: Json = False,
+) -> None:
+    """End a run that goes on, as Ctrl-C does: what was measured is kept, its row says interrupted.
+
+    With --address: a job that `d5ray run --detach` gave to a Ray cluster.
+    """
+    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
+    from d5ray.display.console import out  # noqa: PLC0415
+    from d5ray.metrics.record.reader import Run  # noqa: PLC0415
+
+    if address is not None:
+        from d5ray.actors.session import jobs  # noqa: PLC0415 - imports Ray
+
+        name, status = run, jobs.stop(address, run)
+    else:
+        found = Run.find(run)
+        name, status = found.name, _ended(found)
+    if json:
+        run_tables.as_json({"run": name, "status": status})
+    else:
+        out().print(f"{name}  {status}")
+
+
+def _ended(run: object) -> str:
+    """Interrupt a run's driver; the status with which it ended."""
+    from d5ray.metrics.record.reader import Run  # noqa: PLC0415
+
+    assert isinstance(run, Run)
+    row = run.row
+    if row["status"] != "running":
+        raise ConfigurationError(f"the run {run.name} is {row['status']}: there is nothing to stop")
+    if row["host"] != platform.node():
+        raise ConfigurationError(
+            f"the run {run.name} goes on on {row['host']}, this is {platform.node()}: stop it there, or its "
+            "job with --address"
+        )
+    pid = row["driver_pid"]
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except PermissionError as error:
+        raise AccessError(f"the run {run.name} is of another user: process {pid} may not be ended") from error
+    end = time.monotonic() + STOP_SECONDS
+    while (status := str(run.row["status"])) == "running":
+        if time.monotonic() > end:
+            raise AgentError(
+                f"the run {run.name} has not ended within {STOP_SECONDS:g} s: `kill -9 {pid}` ends it"
+            )
+        time.sleep(LOOK_SECONDS)
+    return status
