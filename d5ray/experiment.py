@@ -268,7 +268,7 @@ class Experiment:
         groups = 1 if self.resolved_servers is None else self.resolved_servers.servers.groups
         check_joining(self.late_agents, distributed, agents, groups)
         if self.mesh is not None:
-            check_shared(self.mesh, distributed, on_failure=self.on_failure, late=self.late, slow=self.slow)
+            check_shared(self.mesh, distributed, self.on_failure, self.events, late=self.late, slow=self.slow)
         if self.on_failure in ("restart", "replace") and ExchangeVia.SHARED_MEMORY in distributed.exchange:
             raise ConfigurationError(
                 f"{distributed!r} keeps its parameters in the memory of its agents, which an agent that "

@@ -388,8 +388,16 @@ WRONG: list[Wrong] = [
     ),
     ({"mesh": Mesh(2, 3), "topology": Ring(6)}, ("Ring(agents=6) is of 6", "2 replicas", "set replicas=6")),
     (
-        {"mesh": Mesh(2, 2), "on_failure": "restart"},
-        ("on_failure is 'restart'", "2 stages", "leave on_failure out"),
+        {"mesh": Mesh(1, 2), "on_failure": "restart"},
+        ("on_failure is 'restart'", "2 stages", "one replica", "leave on_failure out"),
+    ),
+    (
+        {"mesh": Mesh(1, 2), "on_failure": "continue", "events": Checkpoint()},
+        ("on_failure is 'continue'", "one replica", "set replicas=2"),
+    ),
+    (
+        {"mesh": Mesh(2, 2), "distributed": ASGD(), "on_failure": "restart"},
+        ("on_failure is 'restart'", "ASGD", "take on_failure='continue'"),
     ),
     (
         {"mesh": Mesh(2, 2), "distributed": ASGD(), "late": Late(agent=1, seconds=5)},
@@ -397,7 +405,6 @@ WRONG: list[Wrong] = [
     ),
     ({"mesh": Mesh(2, 2), "slow": Slowdown(agent=1, factor=4)}, ("slow is", "leave slow out")),
     ({"mesh": Mesh(2, 2), "distributed": Hogwild()}, ("Hogwild", "one stage and part")),
-    ({"mesh": Mesh(2, 2), "events": Checkpoint()}, ("Checkpoint", "leave the checkpoints out")),
     ({"dataset": "digit"}, ("data set", "'digit'", "did you mean 'digits'?")),
     ({"dataset": "zzz"}, ("data set", "'zzz'", "known: ", "mnist")),
     ({"dataset": None}, ("dataset is None", "NoneType", "a name such as 'digits', or a Dataset")),

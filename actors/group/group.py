@@ -37,6 +37,8 @@ from d5ray.agent.training_agent import TrainingAgent
 from d5ray.archive.unfinished import GoingOn
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.errors import AgentError, D5Error, RayLost, StorageError, first_line
+from d5ray.distributed.mesh.mesh import Seat
+from d5ray.errors import AgentError, D5Error, StorageError, first_line
 from d5ray.metrics.exports.exported_metrics import COORDINATOR
 from d5ray.metrics.record.artifacts import keep_parameters
 from d5ray.metrics.record.files import when_there_is_room
@@ -116,6 +118,7 @@ class TrainingGroup(TrainingRun):
         checkpoint = going_on.chosen(self.built.epochs.after(0, experiment.epochs))
         if checkpoint is not None:
             self.resume(checkpoint)
+            self._recovery.resumed = checkpoint
         self._open(loading)
         if told := going_on.told(checkpoint):
             name = "begun_anew" if checkpoint is None else "continues"
@@ -161,7 +164,11 @@ class TrainingGroup(TrainingRun):
         if shares is None:
             return self.parameters(replica)
         given = self._members.gather("parameters", "give its parameters")
-        return owned(shares.whole(list(given.values()), replica))
+        mesh = self.experiment.mesh
+        assert mesh is not None
+        if not 0 <= replica < mesh.replicas or mesh.rank(Seat(replica, 0, 0)) not in given:
+            raise AgentError(f"replica {replica} of {mesh.replicas} is not there, or an agent of it has died")
+        return owned(shares.whole(given, replica))
 
     def tables(self) -> dict[str, pa.Table]:
         """All tables of the run, by name."""

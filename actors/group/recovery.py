@@ -6,6 +6,10 @@
 | continue | the others form a group again, and go on from the step that counts | the others go on |
 | restart | another is started with the same rank, and all form a group | another is started, and joins |
 
+Of a mesh whose agents hold networks together, a death is its replica's affair: with "continue" the other
+agents of that replica end, and the other replicas go on; with "restart" the replica takes the state of
+another one, share by share, and where no replica is whole all go back to the run's last checkpoint.
+
 A server that dies is started anew with the state that was kept last, unless the policy is to stop.
 """
 
@@ -14,11 +18,13 @@ from contextlib import suppress
 from typing import Final, final
 
 from d5ray.actors.calls import ActorDied
+from d5ray.actors.group.replicas import last_checkpoint
 from d5ray.actors.group.roster import AgentDied, AgentRoster, Formed
 from d5ray.actors.group.run_row import RunPlan
 from d5ray.actors.group.train_calls import TrainCalls
 from d5ray.actors.servers.run_servers import Which
 from d5ray.agent.outcome import Outcome
+from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.errors import AgentError
 
 DEATHS_PER_AGENT: Final = 3  # and three more, without a further step of anybody: the run cannot go on
@@ -26,10 +32,15 @@ DEATHS_PER_AGENT: Final = 3  # and three more, without a further step of anybody
 
 @final
 class Recovery:
-    """Brings a run on after a death. note(name, rank, **detail): keeps an event; rank -1: of no agent."""
+    """Brings a run on after a death. note(name, rank, **detail): keeps an event; rank -1: of no agent.
+
+    resumed: the checkpoint that the run goes on from, if any.
+    """
+
+    resumed: Checkpoints | None = None
 
     def __init__(self, plan: RunPlan, members: AgentRoster, note: Callable[..., None]) -> None:
-        self._run_id = plan.run_id
+        self._plan, self._run_id = plan, plan.run_id
         self._policy = plan.experiment.on_failure
         self._one_sided = plan.experiment.distributed_optimizer.one_sided
         self._one_model = plan.experiment.distributed_optimizer.one_model
@@ -62,7 +73,7 @@ class Recovery:
         elif self.restarts:
             self._replace(rank, calls)
         else:
-            self._members.drop(rank)
+            self._leave_out(rank, calls)
 
     def server_died(self, which: Which) -> None:
         """Start a server anew, and tell those that speak to it; `AgentError` where that is not the policy."""
@@ -114,6 +125,17 @@ class Recovery:
             return str(died)
         return ""
 
+    def _leave_out(self, rank: int, calls: TrainCalls) -> None:
+        """Go on without an agent, and those that hold a network with it: their training ends with it."""
+        members = self._members.replicas.members([rank])
+        for other, outcome in calls.left_alone(rank, members).items():
+            if outcome.status == "died":
+                self._note_death(other, outcome.reason)
+            elif outcome.status not in ("peer_lost", "completed"):
+                raise AgentError(outcome.reason)
+        self._members.drop(rank)
+        self._note_replicas([rank], self._members.steps.get(rank))
+
     # -- agents that wait for each other's steps -------------------------------------------------------
 
     def _form_again(self, rank: int, calls: TrainCalls) -> None:
@@ -125,16 +147,18 @@ class Recovery:
                 raise AgentError(
                     f"TrainingAgent(rank={named[-1]}) died, the last one: no agent is left to go on"
                 )
-            formed = self._formed_without(dying)
+            formed = self._formed_without(dying, named, survivors)
             for other, reason in formed.died.items():
                 self._note_death(other, reason)
                 survivors.discard(other)
             dying = list(formed.died)
             named = named + dying
+        self._note_replicas(named, formed.step)
         for other in named:
             name = "agent_restarted" if self.restarts else "group_formed_again"
             self._note(name, other, step=formed.step, group=formed.group)
-        self._note("agreed", -1, step=formed.step, **formed.describe(self._one_model))
+        for alike in self._members.replicas.alike(formed.agreed):
+            self._note("agreed", -1, step=formed.step, **formed.describe(self._one_model, alike))
         for other in self._members.present:
             calls.go_on(other, formed.step)
 
@@ -151,17 +175,59 @@ class Recovery:
                 raise AgentError(outcome.reason)
         return survivors, dead
 
-    def _formed_without(self, dead: Collection[int]) -> Formed:
-        """Form a group of those that are left, or with agents that were started in the place of the dead."""
-        again = {}
+    def _formed_without(self, dead: Collection[int], named: Collection[int], survivors: set[int]) -> Formed:
+        """Form a group of those that are left, or with agents that were started in the place of the dead.
+
+        named: all that have died since the last step. survivors: ranks, of which those go that end with a
+        dead agent of their replica.
+        """
+        members = self._members
         if not self.restarts:
-            self._members.gone.update(dead)
-        for rank in dead if self.restarts else ():
+            self._end_replicas(dead, survivors)
+            return members.form_again()
+        checkpoint = None
+        if nowhere := members.replicas.several and not self._whole(named):
+            checkpoint = last_checkpoint(self._plan.experiment, str(self._plan.folder), self._run_id)
+            checkpoint = checkpoint or self.resumed
+        if nowhere and checkpoint is None:  # as at the start of the run: all are made anew
+            members.release(survivors)
+            dead = members.present
+        again = {}
+        for rank in dead:
             try:
-                self._members.start(rank)
+                members.start(rank)
             except AgentDied as died:
                 again[rank] = str(died)
-        return Formed(died=again) if again else self._members.form_again()
+        if again:
+            return Formed(died=again)
+        return members.begin_again(checkpoint) if nowhere else members.form_again()
+
+    def _whole(self, named: Collection[int]) -> bool:
+        """True if there is a replica of which no agent has died."""
+        replicas = self._members.replicas
+        return replicas.numbers(self._members.present) > replicas.numbers(named)
+
+    def _end_replicas(self, dead: Collection[int], survivors: set[int]) -> None:
+        """Let the agents end that hold a network with the dead; `AgentError` where no others are left."""
+        members = self._members
+        ended = members.replicas.members(dead)
+        members.release(survivors.intersection(ended))
+        survivors.difference_update(ended)
+        members.gone.update(ended)
+        if not survivors:
+            raise AgentError(
+                f"TrainingAgent(rank={min(dead)}) died, of the last replica that was whole: none is left to "
+                "go on; take on_failure='restart', with Checkpoint() among the events, or more replicas"
+            )
+
+    def _note_replicas(self, dead: Collection[int], step: int | None) -> None:
+        """Say which replicas of a mesh have ended, with which agents, and from which step others go on."""
+        replicas = self._members.replicas
+        for replica in sorted(replicas.numbers(dead)) if replicas.several else ():
+            agents = [rank for rank in replicas.members(dead) if replicas.of(rank) == replica]
+            died = sorted(set(dead).intersection(agents))
+            name = "replica_restarted" if self.restarts else "replica_lost"
+            self._note(name, -1, replica=replica, agents=agents, died=died, step=step)
 
     # --------------------------------------------------------------------------------------------------
 

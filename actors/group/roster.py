@@ -13,12 +13,14 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from d5ray.actors.calls import CALL_SECONDS, ActorDied, get
 from d5ray.actors.cluster.placement import Place, place_of
 from d5ray.actors.group.coordinator import Coordinator
+from d5ray.actors.group.replicas import Replicas
 from d5ray.actors.group.run_row import RunPlan
 from d5ray.actors.remote import SETUP_SECONDS
 from d5ray.actors.servers.run_servers import RunServers
 from d5ray.agent.building import BuiltSizes
 from d5ray.agent.connections import LateEntry
 from d5ray.distributed import network_cost
+from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.checkpoints.rollback import NOTHING, RestartPoint
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.optimizers.exchange import ExchangeVia
@@ -49,9 +51,11 @@ class Formed:
         """The step from which all go on."""
         return next(iter(self.agreed.values())).step
 
-    def describe(self, one_model: bool) -> dict[str, Any]:
-        """The facts for the events: whose state was taken, who lacked how many steps, the hashes."""
-        ranks = sorted(self.agreed)
+    def describe(self, one_model: bool, ranks: list[int]) -> dict[str, Any]:
+        """The facts for the events: whose state was taken, who lacked how many steps, the hashes.
+
+        ranks: of members that train the same parameters, ascending.
+        """
         found = self.agreed[ranks[0]]
         steps = dict(zip(ranks, found.steps, strict=True))
         described: dict[str, Any] = {
@@ -94,6 +98,7 @@ class AgentRoster:
         self.gone: set[int] = set(self._experiment.late_agents)
         self.steps: dict[int, int] = {}
         self.attempts = dict.fromkeys(range(count), 0)
+        self.replicas = Replicas(plan.experiment)
         self._dataset: Any = None  # reference to it
         self._asked: dict[int, Any] = {}  # references to where an agent is
         self._joining: int | None = None  # who has been told where the servers are, and is not there yet
@@ -152,13 +157,19 @@ class AgentRoster:
     # -- how they go, and form a group again -----------------------------------------------------------
 
     def drop(self, rank: int) -> None:
-        """Go on without an agent whose peers do not wait for it; `AgentError` where it was the last."""
-        self._lose(rank)
-        left = self.present
+        """Go on without an agent whose peers do not wait for it; `AgentError` where it was the last.
+
+        With it go those of its replica, which must have ended their training.
+        """
+        for other in (ended := self.replicas.members([rank])):
+            self._lose(other)
+        self.release([other for other in ended if other != rank])
+        replicas, left = self.replicas, self.present
         if not left:
             raise AgentError(f"TrainingAgent(rank={rank}) died, the last one: no agent is left to go on")
-        for index, other in enumerate(left):
-            self.tell(other, "lost", rank, len(left), index)
+        order = sorted(replicas.numbers(left))
+        for other in left:
+            self.tell(other, "lost", replicas.of(rank), len(order), order.index(replicas.of(other)))
 
     def suspend(self, rank: int) -> None:
         """Let the others go on while another agent is started with this rank."""
@@ -166,15 +177,28 @@ class AgentRoster:
         for other in self.present:
             self.tell(other, "lost", rank, len(self.agents), other)
 
+    def release(self, ranks: Collection[int]) -> None:
+        """End the actors of agents that have left the others."""
+        for rank in ranks:
+            self.agents[rank].__ray_terminate__.remote()
+
     def form_again(self) -> Formed:
         """A new group, after deaths ended the others' exchange; see `TrainingAgent.rejoin`.
 
         Where others died meanwhile, the group is to be formed again.
         """
-        ranks, topology = self.present, self._topology
+        return self._form("rejoin", self._topology)
+
+    def begin_again(self, checkpoint: Checkpoints | None) -> Formed:
+        """A new group, where nobody has the whole state; see `TrainingAgent.begin_again`."""
+        return self._form("begin_again", None if checkpoint is None else (checkpoint.path, checkpoint.step))
+
+    def _form(self, method: str, given: Any) -> Formed:
+        """Let all that are there form a group by this method, to which this is given."""
+        ranks = self.present
         groups = self.coordinator.issue([self.places[rank] for rank in ranks])
         calls = {
-            self.agents[rank].rejoin.remote(group, topology): group
+            getattr(self.agents[rank], method).remote(group, given): group
             for rank, group in zip(ranks, groups, strict=True)
         }
         agreed, died = self._formed(calls)
@@ -241,7 +265,7 @@ class AgentRoster:
     def _topology(self) -> Topology:
         """The topology among those that are there."""
         assert self._experiment.topology is not None
-        return survivors(self._experiment.topology, self.gone)
+        return survivors(self._experiment.topology, self.replicas.numbers(self.gone))
 
     def _build(self, ranks: Collection[int]) -> list[BuiltSizes]:
         """Let these build their models; in a mesh each is sent its own share of the network alone."""
@@ -340,7 +364,8 @@ class AgentRoster:
                 agreed[calls[done[0]].rank] = ray.get(done[0])
             except RayActorError as error:
                 died[calls[done[0]].rank] = first_line(error)
-                self.coordinator.lose(calls[done[0]])
+                for group in self.replicas.groups(calls[done[0]]):
+                    self.coordinator.lose(group)
             except RayTaskError:
                 failed += done
         if failed and not died:

@@ -1,6 +1,7 @@
 """The agents' calls of `train` up to one step: which are under way, and how the others ended"""
 
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, final
@@ -30,7 +31,9 @@ class TrainCalls:
     def __init__(self, plan: RunPlan, members: AgentRoster, last: int) -> None:
         self._members, self.last = members, last
         self._lingers = plan.experiment.distributed_optimizer.lingers
-        self._forms_again = not plan.experiment.distributed_optimizer.one_sided
+        mesh = plan.experiment.mesh
+        several = mesh is not None and mesh.shares_networks  # then some wait for others in any case
+        self._forms_again = several or not plan.experiment.distributed_optimizer.one_sided
         self._death_by = 0.0  # when Ray has told of a death that was noticed
         self._after_death = ""  # for who reads of it
         if plan.experiment.on_failure == "stop":
@@ -113,6 +116,24 @@ class TrainCalls:
         found = self.outcomes | dict(back)
         self.outcomes.clear()
         self._death_by = 0.0
+        return found
+
+    def left_alone(self, lost: int, members: Collection[int]) -> dict[int, Outcome]:
+        """Wait for the agents that hold a network with this one, which has died; how they ended, by rank."""
+        calls = [reference for reference, rank in self.pending.items() if rank in members]
+        back = ray.wait(calls, num_returns=len(calls), timeout=LOSS_SECONDS)[0] if calls else []
+        found = dict(self.take(reference) for reference in back)
+        if still := [rank for rank in self.pending.values() if rank in members]:
+            raise AgentError(
+                f"TrainingAgent(rank={still[0]}) did not notice within {LOSS_SECONDS:g} s that "
+                f"TrainingAgent(rank={lost}) died"
+            )
+        for rank in members:
+            self._idle.pop(rank, None)
+            if (outcome := self.outcomes.pop(rank, None)) is not None:
+                found[rank] = outcome
+        if not any(outcome.status == "peer_lost" for outcome in self.outcomes.values()):
+            self._death_by = 0.0
         return found
 
     def _back(self, seconds: float) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.agent.data import AgentData
-from d5ray.agent.mesh import meet, replicas, seat_of
+from d5ray.agent.mesh import left, meet, replicas, seat_of
 from d5ray.agent.user_errors import blaming
 from d5ray.distributed.checkpoints.rollback import Committed, RestartPoint, begun_anew, prove
 from d5ray.distributed.communicators.communicator import Communicator
@@ -69,7 +69,8 @@ class Connections:
         self.server: Server | None = None
         self.peers: Peers | None = None
         forms_again = experiment.on_failure != "stop" and not experiment.distributed_optimizer.one_sided
-        self.committed = Committed() if forms_again else None
+        before = Committed() if experiment.mesh is not None else None
+        self.committed = Committed(before=before) if forms_again else None
         self._moved: dict[int, Address] = {}  # shards that are not where the directory says
         self._experiment, self._rank, self._data, self._world = experiment, rank, data, world
 
@@ -83,10 +84,7 @@ class Connections:
         """
         experiment, executor = self._experiment, self.executor
         assert experiment.topology is not None
-        if experiment.mesh is not None:
-            assert self.staged is not None
-            meet(self.staged, experiment.mesh, group, self._meet)
-            group = replicas(experiment.mesh, group)
+        group = self._meet_network(group)
         communication = self.communication = self._communicator(group, experiment.topology)
         if ExchangeVia.SHARED_MEMORY in experiment.distributed_optimizer.exchange:
             communication.broadcast(executor.parameters, root=0)
@@ -116,7 +114,7 @@ class Connections:
         """
         experiment = self._experiment
         assert experiment.topology is not None
-        communication = self.communication = Absent(entry.group, experiment.topology)
+        communication = self.communication = Absent(self._meet_network(entry.group), experiment.topology)
         if experiment.resolved_servers is not None:
             self._connect(communication, entry.directory)
         if ExchangeVia.PEERS in experiment.distributed_optimizer.exchange:
@@ -132,6 +130,7 @@ class Connections:
     def rejoin(self, group: Group, topology: Topology, sharing: Sharing) -> RestartPoint:
         """Form a new group with those that are left, and those that were started again, or are more.
 
+        In a mesh those that hold a network together go back to a step that all of them have done first.
         sharing: how its members share the samples that are left of the epoch, and those of all others.
         A rule that trains one model has the state on all of the one that has done the most steps, proved by
         a hash; the agents of others go back to their own last complete step, and new ones take that one's.
@@ -141,6 +140,8 @@ class Connections:
         assert committed is not None
         try:
             self.leave()
+            group = self._meet_network(group)
+            committed.go_back(self.within, self.executor.parameters)
             communication = self.communication = self._communicator(group, topology)
             self.executor.use_buffers(communication.allocate)
             like, epochs = self.executor.parameters, self._data.epochs
@@ -161,6 +162,28 @@ class Connections:
     def _communicator(self, group: Group, topology: Topology) -> Communicator:
         device = str(getattr(self.executor.parameters, "device", "cpu"))
         return self._world.join(self._experiment.communicator, replace(group, device=device), topology)
+
+    def begun_at(self, step: int) -> RestartPoint:
+        """The step at which all begin, or go on from a checkpoint; those that train one model prove it."""
+        assert self.communication is not None
+        sha256 = ""
+        if self._experiment.distributed_optimizer.one_model:
+            sha256 = prove(step, self.optimizer, self.executor, self.communication)
+        return RestartPoint((step,) * self.communication.size, 0, sha256)
+
+    def replicas_in(self, group: Group) -> Group:
+        """The group of those that train the same parameters; group: of all agents that are there."""
+        mesh = self._experiment.mesh
+        return group if mesh is None else replicas(left(mesh, group), group)
+
+    def _meet_network(self, group: Group) -> Group:
+        """Meet those that compute the rest of the network, if any; gives `replicas_in` the group."""
+        mesh = self._experiment.mesh
+        if mesh is not None:
+            assert self.staged is not None
+            self.within.clear()
+            meet(self.staged, left(mesh, group), group, self._meet)
+        return self.replicas_in(group)
 
     def _meet(self, group: Group) -> Communicator:
         self.within.append(self._communicator(group, Complete(group.size)))

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from d5ray.distributed.communicators.communicator import Communicator
@@ -69,6 +70,16 @@ def meet(stage: PipelineExecutor, mesh: Mesh, group: Group, join: Callable[[Grou
     if (collectives := stage.executor.collectives) is not None:
         collectives.communicator = join(parts(mesh, group))
     stage.join(join(stages(mesh, group)))
+
+
+def left(mesh: Mesh, group: Group) -> Mesh:
+    """The mesh of those of its replicas whose agents are this group."""
+    return replace(mesh, replicas=group.size // (mesh.stages * mesh.parts))
+
+
+def groups_of(mesh: Mesh, group: Group) -> tuple[Group, Group, Group]:
+    """All groups in which an agent meets others: of its stage's parts, of the stages, of the replicas."""
+    return parts(mesh, group), stages(mesh, group), replicas(mesh, group)
 
 
 def stages(mesh: Mesh, group: Group) -> Group:

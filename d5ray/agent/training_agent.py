@@ -97,7 +97,7 @@ class TrainingAgent:
         """See `Connections.join_late`."""
         self.connections.join_late(entry)
         self.records.begin_steps(None)
-        self._loop.begin_at(entry.step, entry.group.size, self.rank)
+        self._loop.begin_at(entry.step, self.data.shards.agents, self.connections.seat.replica)
         self.records.recorder.event("joined", step=entry.step)
 
     def rejoin(self, group: Group, topology: Topology, sharing: Sharing | None = None) -> RestartPoint:
@@ -106,12 +106,25 @@ class TrainingAgent:
         sharing: of the samples; by default as it was, or among the members where orphans are taken over.
         """
         if sharing is None:
-            as_was = Sharing(self.data.shards.agents, self.rank)
-            taken_over = self.experiment.orphans == "taken_over"
-            sharing = Sharing(group.size, group.rank) if taken_over else as_was
+            as_was = Sharing(self.data.shards.agents, self.connections.seat.replica)
+            taken_over, among = self.experiment.orphans == "taken_over", self.connections.replicas_in(group)
+            sharing = Sharing(among.size, among.rank) if taken_over else as_was
         agreed = self.connections.rejoin(group, topology, sharing)
         self._loop.stand_at(agreed.step)
         self.records.begin_steps(None)
+        self.records.recorder.event("agreed", step=agreed.step, group=group.epoch, sha256=agreed.sha256)
+        return agreed
+
+    def begin_again(self, group: Group, checkpoint: tuple[str, int] | None) -> RestartPoint:
+        """Form a group of which no member has the whole state, and go on from a checkpoint: path and step.
+
+        None: all have just been started, and begin.
+        """
+        self.connections.leave()
+        self.join(group)
+        if checkpoint is not None:
+            self.resume(*checkpoint)
+        agreed = self.connections.begun_at(self._loop.progress.step)
         self.records.recorder.event("agreed", step=agreed.step, group=group.epoch, sha256=agreed.sha256)
         return agreed
 
@@ -176,7 +189,10 @@ class TrainingAgent:
         self._loop.stop(reason)
 
     def lost(self, rank: int, agents: int, index: int) -> None:
-        """Take notice that another agent is gone for good; index: this one's among the `agents` left."""
+        """Take notice that another agent is gone for good; index: this one's among the `agents` left.
+
+        In a mesh these are replicas.
+        """
         if (peers := self.connections.peers) is not None:
             peers.lose(rank)
         if self.experiment.orphans == "taken_over":

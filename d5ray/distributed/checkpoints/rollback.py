@@ -59,17 +59,48 @@ class Committed:
 
     common: what agents that train one model have alike: parameters, state that is not trained, the base
     optimizer's state, and of the rule what it names in `shared_state`. own: what is this agent's alone.
+    before: the same of the step before it, for agents that hold a network together: a death may leave some
+    of them a step ahead of others. Of these also the number of passes counts, by which masks are drawn.
     """
 
     step: int = NOTHING
     common: Packed = field(default_factory=Packed)
     own: Packed | None = None
+    before: "Committed | None" = None
 
     def keep(self, step: int, optimizer: DistributedOptimizer, executor: Executor) -> None:
         """Copy the state; that many steps are complete."""
+        if self.before is not None and self.step != step:
+            self._change_places(self.before)
         self.common = _copied(_common(optimizer, executor), self.common)
         self.own = _copied(_own(optimizer), self.own or Packed())
         self.step = step
+        if self.before is not None:
+            self.common.data["random"] = executor.random_state().tolist()
+
+    def go_back(self, together: Iterable[Communicator], like: Any) -> None:
+        """Go back to a step that all have done who hold a network together, each a share.
+
+        Where one of them was just started, none has a state. together: groups of them, each with members
+        of the one before it; like: as in `agree`.
+        """
+        step = self.step
+        for communication in together:
+            step = int(_gathered(np.array([step]), communication, like).min())
+        if step == NOTHING:
+            self.step, self.common, self.own = NOTHING, Packed(), None
+        elif step != self.step:
+            if self.before is None or self.before.step != step:
+                raise AgentError(
+                    f"an agent has done {self.step} steps of a network, of which another holds a share and "
+                    f"has done {step}: go on from a checkpoint"
+                )
+            self._change_places(self.before)
+
+    def _change_places(self, other: "Committed") -> None:
+        mine = self.step, self.common, self.own
+        self.step, self.common, self.own = other.step, other.common, other.own
+        other.step, other.common, other.own = mine
 
     def agree(self, communication: Communicator, like: Any, one_model: bool, epochs: Epochs) -> RestartPoint:
         """Find out who is furthest; agents that train one model, and new ones, take that one's state.
@@ -97,6 +128,8 @@ class Committed:
         """Let the executor have its part of the state."""
         packed = Packed({name: self.common.data[name] for name in OF_EXECUTOR}, self._values(self.common))
         unpack_into(_of_executor(executor), packed, executor.parameters, "the agent")
+        if (random := self.common.data.get("random")) is not None:
+            executor.set_random_state(np.array(random, np.uint8))
 
     def give_rule(self, optimizer: DistributedOptimizer, one_model: bool) -> None:
         """Let a distributed optimizer that was bound anew have its part, as far as it outlives the group."""

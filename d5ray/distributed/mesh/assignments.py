@@ -56,7 +56,9 @@ class Shares:
         """The share of an agent."""
         return self._shares[seat.stage, seat.part]
 
-    def whole(self, parameters: Sequence[Parameters], replica: int = 0) -> Parameters:
+    def whole(
+        self, parameters: Sequence[Parameters] | Mapping[int, Parameters], replica: int = 0
+    ) -> Parameters:
         """The parameters, gradients or state of a replica's network, of those of all agents by rank."""
         mesh = self.mesh
         parts = [

@@ -7,6 +7,7 @@ from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.graph import check_agents
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.errors import ConfigurationError
+from d5ray.training.events.checkpoint import Checkpoint
 
 AGENTS = 2  # where nothing says how many
 
@@ -34,13 +35,15 @@ def sized(mesh: Mesh | None, topology: Topology | None, agents: int | None) -> t
     return topology, topology.agents if mesh is None else mesh.agents
 
 
-def check_shared(mesh: Mesh, distributed: DistributedOptimizer, **policies: object) -> None:
+def check_shared(
+    mesh: Mesh, distributed: DistributedOptimizer, on_failure: str, events: object, **policies: object
+) -> None:
     """Raise `ConfigurationError` for what a network held by several agents cannot do."""
     if not mesh.shares_networks:
         return
     several = f"{mesh.stages} stages × {mesh.parts} parts hold a network together"
+    _check_deaths(mesh, distributed, on_failure, events)
     for name, wanted, why in (
-        ("on_failure", "stop", "none of them can go on without another"),
         ("late", (), "all of them begin together"),
         ("slow", (), "each waits for the others: slow the replicas of a mesh without stages"),
     ):
@@ -53,3 +56,24 @@ def check_shared(mesh: Mesh, distributed: DistributedOptimizer, **policies: obje
             f"{several}, which {distributed!r} cannot train: its agents share the memory of all "
             "parameters; take another distributed optimizer, or a mesh of one stage and part"
         )
+
+
+def _check_deaths(mesh: Mesh, distributed: DistributedOptimizer, on_failure: str, events: object) -> None:
+    """Raise `ConfigurationError` where a run could not go on after a death as it is to."""
+    if on_failure == "restart" and distributed.one_sided:
+        raise ConfigurationError(
+            f"on_failure is 'restart', but a replica of {mesh.stages} stages × {mesh.parts} parts joins "
+            f"others only where all wait for each other, which those of {distributed!r} do not: take "
+            "on_failure='continue'"
+        )
+    if mesh.replicas > 1 or on_failure == "stop":
+        return
+    saved = events if isinstance(events, (tuple, list)) else (events,)
+    if on_failure == "restart" and any(isinstance(event, Checkpoint) for event in saved):
+        return
+    raise ConfigurationError(
+        f"on_failure is {on_failure!r}, but there is one replica, and when an agent of its {mesh.stages} "
+        f"stages × {mesh.parts} parts dies, no other has its share: set replicas=2 or more, or "
+        "on_failure='restart' with Checkpoint(every_steps=…) among the events, from which all go on, or "
+        "leave on_failure out"
+    )

@@ -15,18 +15,25 @@ def agreements(folder: Folder) -> Iterator[str]:
         for each in folder.tables["events"].to_pylist()
         if each["name"] in FORMED_AGAIN
     ]
-    of_driver = {each["detail"]["group"]: each["detail"] for each in events if each["rank"] < 0}
+    of_driver = [each["detail"] for each in events if each["rank"] < 0]
+    alike: dict[int, list[list[int]]] = {}  # of each group those that train the same: of a mesh a share each
+    for detail in of_driver:
+        alike.setdefault(detail["group"], []).append(detail["members"])
     for each in events:
         group = each["detail"].get("group")  # none where an agent's peers do not wait for it
-        if group is not None and group not in of_driver:
+        if group is not None and group not in alike:
             yield f"{each['name']} of rank {each['rank']}: on what group {group} agreed is not recorded"
-    for group, detail in of_driver.items():
+    for detail in of_driver:
         if not detail["one_model"]:
             continue
+        group = detail["group"]
+        others = {rank for members in alike[group] for rank in members} - set(detail["members"])
         hashes = {int(rank): text for rank, text in detail["sha256"].items()}
         told = [each for each in events if each["rank"] >= 0 and each["detail"].get("sha256")]
         hashes |= {
-            each["rank"]: each["detail"]["sha256"] for each in told if each["detail"]["group"] == group
+            each["rank"]: each["detail"]["sha256"]
+            for each in told
+            if each["detail"]["group"] == group and each["rank"] not in others
         }
         if len(set(hashes.values())) > 1 or not all(hashes.values()) or set(hashes) != set(detail["members"]):
             listed = ", ".join(f"rank {rank}: {str(text)[:12]}…" for rank, text in sorted(hashes.items()))
