@@ -8,8 +8,8 @@ from d5ray.metrics.views.steps import PARTS, stretches_of_agents
 from d5ray.metrics.views.view import RunView
 
 FAILURES = (
-    "agent_died", "server_died", "ray_lost", "nan_loss", "failed", "peer_lost", "died", "interrupted",
-    "stopped",
+    "agent_died", "replica_lost", "server_died", "ray_lost", "nan_loss", "failed", "peer_lost", "died",
+    "interrupted", "stopped",
 )  # fmt: skip
 SCHEDULE = (  # of every step: what a replay needs, and nobody reads line by line
     "push", "pull", "push_pull", "average", "held", "read", "collect", "probe", "links",

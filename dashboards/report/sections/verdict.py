@@ -36,8 +36,8 @@ NOTHING: Final = told(Estimate(None), "1")
 MOST_COLUMNS: Final = 4
 MOST_SHOWN: Final = 20  # rows that are shown unasked
 FAILURES: Final = (
-    "agent_died", "server_died", "ray_lost", "agent_restarted", "group_formed_again", "failed", "peer_lost",
-    "nan_loss", "stopped",
+    "agent_died", "replica_lost", "server_died", "ray_lost", "agent_restarted", "replica_restarted",
+    "group_formed_again", "failed", "peer_lost", "nan_loss", "stopped",
 )  # fmt: skip
 Judged = tuple[str, Verdict]  # whose it is, and what it came to
 
