@@ -36,9 +36,8 @@ from d5ray.agent.outcome import FAILURES, Outcome
 from d5ray.agent.training_agent import TrainingAgent
 from d5ray.archive.unfinished import GoingOn
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
-from d5ray.errors import AgentError, D5Error, RayLost, StorageError, first_line
 from d5ray.distributed.mesh.mesh import Seat
-from d5ray.errors import AgentError, D5Error, StorageError, first_line
+from d5ray.errors import AgentError, D5Error, RayLost, StorageError, first_line
 from d5ray.metrics.exports.exported_metrics import COORDINATOR
 from d5ray.metrics.record.artifacts import keep_parameters
 from d5ray.metrics.record.files import when_there_is_room

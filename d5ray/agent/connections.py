@@ -12,6 +12,7 @@ import numpy as np
 from d5ray.agent.data import AgentData
 from d5ray.agent.mesh import left, meet, replicas, seat_of
 from d5ray.agent.user_errors import blaming
+from d5ray.distributed.checkpoints.equality import EqualityCheck
 from d5ray.distributed.checkpoints.rollback import Committed, RestartPoint, begun_anew, prove
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.simple.absent import Absent
@@ -53,6 +54,7 @@ class Connections:
     within         with those that compute the rest of its network: first its parts, last its stages
     server, peers  parameter servers, and the other agents one-sidedly, where the optimizer uses them
     optimizer      a copy of the experiment's, since agents of one process must not share it
+    equality       the check that those who train the same parameters have the same
     committed      the state after the last complete step, where a death among the agents may ask for it
     """
 
@@ -68,6 +70,7 @@ class Connections:
         self.within: list[Communicator] = []
         self.server: Server | None = None
         self.peers: Peers | None = None
+        self.equality: EqualityCheck | None = None
         forms_again = experiment.on_failure != "stop" and not experiment.distributed_optimizer.one_sided
         before = Committed() if experiment.mesh is not None else None
         self.committed = Committed(before=before) if forms_again else None
@@ -136,8 +139,9 @@ class Connections:
         a hash; the agents of others go back to their own last complete step, and new ones take that one's.
         Raises `PeerLost` where another one is lost meanwhile: the same can then be done again.
         """
-        committed, one_model = self.committed, self._experiment.distributed_optimizer.one_model
+        committed, rule = self.committed, self._experiment.distributed_optimizer
         assert committed is not None
+        one_model, since = rule.one_model, 0 if self.equality is None else self.equality.since
         try:
             self.leave()
             group = self._meet_network(group)
@@ -145,10 +149,10 @@ class Connections:
             communication = self.communication = self._communicator(group, topology)
             self.executor.use_buffers(communication.allocate)
             like, epochs = self.executor.parameters, self._data.epochs
-            agreed = committed.agree(communication, like, one_model, epochs)
+            agreed = committed.agree(communication, like, rule, epochs, rank=self._rank, since=since)
             self._data.share_from(agreed.place, sharing)
             committed.give_parameters(self.executor)
-            self._bind(communication)
+            self._bind(communication, agreed.step)
             committed.give_rule(self.optimizer, one_model)
             agreed = replace(agreed, anew=begun_anew(self.optimizer, committed))
             if one_model:
@@ -203,7 +207,7 @@ class Connections:
         executor.use_buffers(self.server.allocate)
         self.server.pull(into=executor.parameters)
 
-    def _bind(self, communication: Communicator) -> None:
+    def _bind(self, communication: Communicator, step: int = 0) -> None:
         experiment = self._experiment
         self.optimizer = copy.copy(experiment.distributed_optimizer)
         with blaming(f"TrainingAgent(rank={self._rank})", "while its distributed optimizer started"):
@@ -216,6 +220,7 @@ class Connections:
                 server=self.server,
                 peers=self.peers,
             )
+        self.equality = EqualityCheck(self._rank, self.optimizer, communication, step)
 
     def _base(self) -> Optimizer:
         """The base optimizer of the experiment, with the rate that fits the global batch as it is now."""
@@ -229,6 +234,12 @@ class Connections:
         return {"none": 1.0, "linear": batch, "sqrt": math.sqrt(batch)}[self._experiment.scale_rate]
 
     # -- in training -----------------------------------------------------------------------------------
+
+    def begin_at(self, step: int) -> None:
+        """Go on from a checkpoint of this step, whose state is all agents'."""
+        assert self.equality is not None
+        self.equality.equal_at(step)
+        self.commit(step)
 
     def commit(self, step: int) -> None:
         """Keep the state as it is now, after that many steps, if a death may ask for it."""

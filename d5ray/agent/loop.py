@@ -11,6 +11,7 @@ from d5ray.agent.outcome import Outcome
 from d5ray.agent.records import AgentRecords
 from d5ray.agent.step_meter import StepMeter
 from d5ray.agent.user_errors import outcome_of
+from d5ray.distributed.checkpoints.equality import Divergence
 from d5ray.distributed.scheduler import Scheduler
 from d5ray.experiment import Experiment
 from d5ray.training.batches.loader import pieces_to_test
@@ -105,6 +106,8 @@ class TrainingLoop:
         now, data, events, recorder = self._now, self._data, self._events, self._records.recorder
         connections, progress = self._connections, self.progress
         executor, optimizer, committed = connections.executor, connections.optimizer, connections.committed
+        equality = connections.equality
+        assert equality is not None
         hooks, moment, stops = events.hooks, events.moment, events.stops
         before_sampling, after_sampling = hooks.before_sampling, hooks.after_sampling
         before_step, after_step = hooks.before_step, hooks.after_step
@@ -148,6 +151,8 @@ class TrainingLoop:
             if not isfinite(loss) and len(batch.labels):  # without samples there is no loss
                 reason = f"the loss became {loss} at step {step} on TrainingAgent(rank={moment.rank})"
                 return Outcome("nan_loss", step + 1, reason)
+            if step + 1 >= equality.due and (differ := equality.compare(step + 1)):
+                return self._diverged(differ)
             began, record_ns = ended, now() - ended
 
             moment.step, moment.loss = step + 1, loss
@@ -162,6 +167,8 @@ class TrainingLoop:
                 if progress.step < last:
                     self._resume()
                 began, record_ns, events.aside = now(), 0, False
+        if differ := equality.compare(progress.step):
+            return self._diverged(differ)
         if not optimizer.asynchronous and not events.finalized:
             self._finalize()
         return Outcome("completed", progress.step, moment.stop_reason if progress.step < last else "")
@@ -170,6 +177,15 @@ class TrainingLoop:
         if self._stop_reason:
             return Outcome("completed", step, self._stop_reason)
         return Outcome("stopped", step, "stopped on request")
+
+    def _diverged(self, found: Divergence) -> Outcome:
+        """End the training of agents that differ; the first of them tells of it in an event."""
+        if self._events.moment.rank == min(found.checksums):
+            told = self._records.recorder
+            told.event(
+                "diverged", step=found.step, since=found.since, differ=found.differ, checksums=found.checksums
+            )
+        return Outcome("failed", found.step, str(found))
 
     def _end_epoch(self, ends_run: bool) -> None:
         """Do what follows an epoch's last step."""

@@ -133,7 +133,7 @@ class TrainingAgent:
         with blaming(repr(self), "while it took over its checkpoint"):
             saved = self.events.resume(path, step)
         self._loop.resume(saved.step, saved.epoch, self.connections.seat.replica)
-        self.connections.commit(saved.step)
+        self.connections.begin_at(saved.step)
 
     def train(self, steps: int) -> Outcome:
         """Do `steps` further steps; evaluates where an epoch ends, and at the end. Never raises.

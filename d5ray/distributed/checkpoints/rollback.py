@@ -13,6 +13,7 @@ from typing import Any, final
 
 import numpy as np
 
+from d5ray.distributed.checkpoints.equality import compares, divergence, gathered, told
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.state import host_values, native, pack, unpack_into
 from d5ray.distributed.checkpoints.tensor_file import Array, parsed, pieces
@@ -25,6 +26,7 @@ from d5ray.training.batches.epochs import START, Epochs, Position
 
 NOTHING = -1  # steps of an agent that has just been started
 OF_EXECUTOR = ("parameters", "untrained", "counters")
+PARAMETERS = "state.parameters"  # as `pack` names them
 
 
 @final
@@ -86,7 +88,7 @@ class Committed:
         """
         step = self.step
         for communication in together:
-            step = int(_gathered(np.array([step]), communication, like).min())
+            step = int(gathered(np.array([step]), communication, like).min())
         if step == NOTHING:
             self.step, self.common, self.own = NOTHING, Packed(), None
         elif step != self.step:
@@ -102,14 +104,29 @@ class Committed:
         self.step, self.common, self.own = other.step, other.common, other.own
         other.step, other.common, other.own = mine
 
-    def agree(self, communication: Communicator, like: Any, one_model: bool, epochs: Epochs) -> RestartPoint:
+    def agree(
+        self,
+        communication: Communicator,
+        like: Any,
+        rule: DistributedOptimizer,
+        epochs: Epochs,
+        *,
+        rank: int,
+        since: int,
+    ) -> RestartPoint:
         """Find out who is furthest; agents that train one model, and new ones, take that one's state.
 
         All members call it. like: an array of the framework and on the device that they exchange from.
         epochs: of this agent, by which it has drawn until now; the place of all is that of the source's.
-        Raises `PeerLost` where another one is lost: this is then what it was, or all of the source's.
+        rank: the agent's own. since: the step after which they were equal for the last time. Raises
+        `AgentError` where agents differed before the death, `PeerLost` where another one is lost: this is
+        then what it was, or all of the source's.
         """
-        steps = _gathered(np.array([self.step]), communication, like).ravel()
+        x = np.zeros(0) if self.step == NOTHING else self.common.arrays[PARAMETERS]
+        rows = gathered(told(rank, x, self.step, since), communication, like)
+        steps = rows[:, 2]
+        if compares(rule) and rule.equal_after(int(steps.max())) and (found := divergence(rows)):
+            raise AgentError(str(found))
         source = int(np.argmax(steps))  # the first of those with the most
         data = b""
         if communication.rank == source:
@@ -119,7 +136,7 @@ class Committed:
         received = _broadcast(np.frombuffer(data, np.uint8), communication, like, source)
         arrays, text = parsed(received, "the state that an agent sent")
         common, place = json.loads(text)
-        if communication.rank != source and (one_model or self.step == NOTHING):
+        if communication.rank != source and (rule.one_model or self.step == NOTHING):
             self.common = Packed(common, arrays)
         self.step = int(steps[source])
         return RestartPoint(tuple(int(step) for step in steps), source, place=Position(*place))
@@ -156,7 +173,7 @@ class Committed:
 def prove(step: int, optimizer: DistributedOptimizer, executor: Executor, communication: Communicator) -> str:
     """The SHA-256 of the state that all members have in common; `AgentError` on all where one's differs."""
     own = digest(step, optimizer, executor)
-    rows = _gathered(np.frombuffer(own, np.uint8), communication, executor.parameters)
+    rows = gathered(np.frombuffer(own, np.uint8), communication, executor.parameters)
     hashes = [row.tobytes().hex() for row in rows]
     if len(set(hashes)) > 1:
         listed = ", ".join(f"rank {rank}: {text[:12]}…" for rank, text in enumerate(hashes))
@@ -255,14 +272,6 @@ def _copied(state: SimpleNamespace, before: Packed) -> Packed:
             old[...] = array
             packed.arrays[name] = old
     return packed
-
-
-def _gathered(row: Array, communication: Communicator, like: Any) -> Array:
-    """Every member's row (n,), by rank (members, n)."""
-    whole = native(np.zeros(communication.size * len(row), row.dtype), like)
-    whole[communication.bounds(len(whole))[communication.rank]] = native(row, like)
-    communication.all_gather(whole)
-    return host_values(whole, "what the members gave").reshape(communication.size, len(row))
 
 
 def _broadcast(data: Array, communication: Communicator, like: Any, source: int) -> Array:

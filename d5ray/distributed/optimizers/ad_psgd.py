@@ -22,6 +22,7 @@ class ADPSGD(DistributedOptimizer):
 
     needs = (Connected(), Undirected())
     exchange = ExchangeVia.PEERS
+    invariant = "mean"
 
     def step(self, batch: Batch) -> None:
         gradient = self.gradient(batch)

@@ -18,6 +18,7 @@ class AllreduceSGD(DistributedOptimizer):
     """
 
     untrained = SynchronizedBuffers()
+    invariant = "one model"
 
     def step(self, batch: Batch) -> None:
         gradient = self.gradient(batch)

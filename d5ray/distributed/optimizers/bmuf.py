@@ -22,6 +22,7 @@ class BMUF(DistributedOptimizer):
     """
 
     untrained = SynchronizedBuffers()
+    invariant = "one model"
     shared_state = ("common", "change")
 
     def __init__(self, period: int, block_momentum: float = 0.9, block_learning_rate: float = 1.0) -> None:
@@ -35,6 +36,9 @@ class BMUF(DistributedOptimizer):
     def start(self) -> None:
         self.common = copy_of(self.x)
         self.change = zeros_like(self.x)
+
+    def equal_after(self, steps: int) -> bool:
+        return steps % self.period == 0
 
     def step(self, batch: Batch) -> None:
         self.apply(self.gradient(batch))

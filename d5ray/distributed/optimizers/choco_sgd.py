@@ -29,7 +29,7 @@ class ChocoSGD(DistributedOptimizer):
 
     needs = (Connected(), Symmetric(), DoublyStochastic(), Static())
     untrained = LocalBuffers()
-    one_model = False
+    invariant = "mean"
 
     def __init__(self, compressor: Compressor, gamma: float) -> None:
         if not isinstance(compressor, Compressor):

@@ -36,6 +36,7 @@ class CompressedSGD(DistributedOptimizer):
     """
 
     untrained = SynchronizedBuffers()
+    invariant = "one model"
     shared_state = ("memory.inner",)
     own_state = ("memory.residual",)
 

@@ -23,7 +23,7 @@ class ConsistentNeighbors(DistributedOptimizer):
 
     needs = (Connected(), Undirected())
     untrained = LocalBuffers()
-    one_model = False
+    invariant = "none"
 
     def step(self, batch: Batch) -> None:
         gradient = self.gradient(batch)

@@ -26,6 +26,7 @@ class DiLoCo(DistributedOptimizer):
     """
 
     untrained = SynchronizedBuffers()
+    invariant = "one model"
     shared_state = ("common", "outer_state")
 
     def __init__(self, period: int, outer: Optimizer = OUTER) -> None:
@@ -38,6 +39,9 @@ class DiLoCo(DistributedOptimizer):
     def start(self) -> None:
         self.common = copy_of(self.x)
         self.outer_state = self.outer.state_for(self.common, self.slots)
+
+    def equal_after(self, steps: int) -> bool:
+        return steps % self.period == 0
 
     def step(self, batch: Batch) -> None:
         self.apply(self.gradient(batch))

@@ -23,7 +23,7 @@ class DPSGD(DistributedOptimizer):
 
     needs = (Connected(), DoublyStochastic())
     untrained = LocalBuffers()
-    one_model = False
+    invariant = "mean"
 
     def step(self, batch: Batch) -> None:
         gradient = self.gradient(batch)
@@ -44,7 +44,7 @@ class AdaptThenCombine(DistributedOptimizer):
 
     needs = (Connected(), DoublyStochastic())
     untrained = LocalBuffers()
-    one_model = False
+    invariant = "mean"
 
     def step(self, batch: Batch) -> None:
         self.apply(self.gradient(batch))

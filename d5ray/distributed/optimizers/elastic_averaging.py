@@ -17,6 +17,8 @@ class ElasticAveraging(Exploring):
     state of every agent: Nesterov's momentum makes it EAMSGD (Zhang, Choromanska, LeCun, arXiv:1412.6651).
     """
 
+    invariant = "centre"
+
     def __init__(self, alpha: float, period: int = 1) -> None:
         check_weight("alpha", alpha, 1.0, high_included=True)
         check_count("period", period, low=1)

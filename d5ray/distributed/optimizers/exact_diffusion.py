@@ -23,7 +23,7 @@ class ExactDiffusion(DistributedOptimizer):
 
     needs = (Connected(), Symmetric(), DoublyStochastic(), Static())
     untrained = LocalBuffers()
-    one_model = False
+    invariant = "mean"
 
     def start(self) -> None:
         self.psi = copy_of(self.x)

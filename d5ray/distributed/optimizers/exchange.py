@@ -5,6 +5,7 @@ from enum import Flag, auto
 from typing import Any, Final
 
 from d5ray.checks import check_kind
+from d5ray.distributed.optimizers.invariants import ONE_MODEL, check_invariant
 
 
 class ExchangeVia(Flag):
@@ -39,6 +40,9 @@ def derive(kind: Any) -> None:
         check_kind("exchange", kind.exchange, ExchangeVia, "an ExchangeVia such as ExchangeVia.SERVERS")
         implied["asynchronous"] = kind.exchange != ExchangeVia.COLLECTIVES
         implied["replayable"] = ExchangeVia.SHARED_MEMORY not in kind.exchange
+    if "invariant" in vars(kind):
+        check_invariant(kind, kind.invariant)
+        implied["one_model"] = kind.invariant == ONE_MODEL
     for name, value in implied.items():
         if name not in vars(kind):
             setattr(kind, name, value)

@@ -11,6 +11,7 @@ class Exploring(DistributedOptimizer):
     """self.x is the agent's own between evaluations, and the servers' parameters in them."""
 
     exchange = ExchangeVia.SERVERS
+    invariant = "ledger"
 
     def start(self) -> None:
         self.explored = copy_of(self.x)

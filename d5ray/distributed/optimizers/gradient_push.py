@@ -30,6 +30,7 @@ class GradientPush(DistributedOptimizer):
 
     needs = (Connected(), ColumnStochasticWeights())
     exchange = ExchangeVia.PEERS
+    invariant = "mass"
 
     def start(self) -> None:
         self.u = copy_of(self.x)

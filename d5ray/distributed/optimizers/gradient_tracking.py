@@ -24,7 +24,7 @@ class GradientTracking(DistributedOptimizer):
 
     needs = (Connected(), DoublyStochastic())
     untrained = LocalBuffers()
-    one_model = False
+    invariant = "tracking"
 
     def start(self) -> None:
         self.y = zeros_like(self.x)  # W y from the step before

@@ -27,6 +27,7 @@ class GrowingBatch(DistributedOptimizer):
     """
 
     untrained = SynchronizedBuffers()
+    invariant = "one model"
     shared_state = ("until",)
     own_state = ("sum", "samples")
 

@@ -22,6 +22,7 @@ class HierarchicalAveraging(DistributedOptimizer):
     """
 
     untrained = SynchronizedBuffers()
+    invariant = "one model"
 
     def __init__(self, group_size: int, period: int, global_period: int) -> None:
         check_count("group_size", group_size, low=1)
@@ -43,6 +44,9 @@ class HierarchicalAveraging(DistributedOptimizer):
         self.share = self.group.size / agents
         leads = self.communication.rank == first
         self.leaders = self.communication.subgroup(range(0, agents, size)) if leads else None
+
+    def equal_after(self, steps: int) -> bool:
+        return steps % self.global_period == 0
 
     def step(self, batch: Batch) -> None:
         self.apply(self.gradient(batch))

@@ -18,6 +18,7 @@ class Hogwild(DistributedOptimizer):
     """
 
     exchange = ExchangeVia.SHARED_MEMORY
+    invariant = "one array"
 
     def step(self, batch: Batch) -> None:
         self.apply(self.gradient(batch))

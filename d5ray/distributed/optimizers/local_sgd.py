@@ -19,10 +19,14 @@ class LocalSGD(DistributedOptimizer):
     """
 
     untrained = SynchronizedBuffers()
+    invariant = "one model"
 
     def __init__(self, period: int) -> None:
         check_count("period", period, low=1)
         self.period = period
+
+    def equal_after(self, steps: int) -> bool:
+        return steps % self.period == 0
 
     def step(self, batch: Batch) -> None:
         self.apply(self.gradient(batch))
@@ -42,12 +46,17 @@ class PostLocalSGD(DistributedOptimizer):
     """
 
     untrained = SynchronizedBuffers()
+    invariant = "one model"
 
     def __init__(self, synchronous_steps: int, period: int) -> None:
         check_count("synchronous_steps", synchronous_steps, low=0)
         check_count("period", period, low=1)
         self.synchronous_steps = synchronous_steps
         self.period = period
+
+    def equal_after(self, steps: int) -> bool:
+        local_steps = steps - self.synchronous_steps
+        return local_steps <= 0 or local_steps % self.period == 0
 
     def step(self, batch: Batch) -> None:
         gradient = self.gradient(batch)

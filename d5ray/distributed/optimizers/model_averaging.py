@@ -20,6 +20,7 @@ class ModelAveraging(DistributedOptimizer):
     """
 
     untrained = SynchronizedBuffers()
+    invariant = "one model"
 
     def step(self, batch: Batch) -> None:
         self.apply(self.gradient(batch))

@@ -44,6 +44,10 @@ class DistributedOptimizer(ABC):
     An `__init__` argument, kept under its name, is a hyperparameter of the subclass. Buffers are made in
     `start`, not in `__init__`. What is evaluated is always self.x, as the step before left it.
 
+    `invariant` names what the steps conserve, see `INVARIANTS`; with "one model" all agents have the same x
+    after the steps that `equal_after` names, which is checked every so many steps and at the end: a run whose
+    agents differ fails, and names them.
+
     `needs` says what the rule asks of the topology; it is checked before anything starts. `untrained` says
     what becomes of state that is not trained, such as BatchNorm's statistics, before an evaluation.
 
@@ -71,6 +75,7 @@ class DistributedOptimizer(ABC):
     asynchronous = False
     replayable = True
     lingers = False
+    invariant = ""
     one_model = True
     shared_state: tuple[str, ...] = ()
     own_state: tuple[str, ...] = ()
@@ -118,6 +123,10 @@ class DistributedOptimizer(ABC):
     def server_optimizer(self) -> Optimizer | None:
         """The update rule at its parameter servers; None: the experiment's own."""
         return None
+
+    def equal_after(self, steps: int) -> bool:
+        """True if all agents have the same x after that many steps, where the invariant is one model."""
+        return True
 
     def finish(self) -> None:  # noqa: B027 - most have nothing to bring
         """Called before an evaluation: bring into self.x what is to be evaluated."""

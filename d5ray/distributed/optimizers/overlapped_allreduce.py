@@ -20,6 +20,7 @@ class OverlappedAllreduceSGD(DistributedOptimizer):
     """
 
     untrained = SynchronizedBuffers()
+    invariant = "one model"
 
     def __init__(self, bucket_bytes: int = 2**20) -> None:
         check_count("bucket_bytes", bucket_bytes, of="bytes")

@@ -27,6 +27,7 @@ class ServerSGD(DistributedOptimizer):
     """
 
     exchange = ExchangeVia.SERVERS
+    invariant = "ledger"
 
     def __init__(self, compressor: Compressor | None = None) -> None:
         if compressor is not None and not isinstance(compressor, Compressor):

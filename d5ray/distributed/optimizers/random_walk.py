@@ -24,6 +24,7 @@ class RandomWalkGossip(DistributedOptimizer):
 
     needs = (Connected(),)
     exchange = ExchangeVia.PEERS
+    invariant = "ages"
 
     def start(self) -> None:
         self.age = np.ones(1)

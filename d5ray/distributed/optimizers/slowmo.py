@@ -22,6 +22,7 @@ class SlowMo(DistributedOptimizer):
     """
 
     untrained = SynchronizedBuffers()
+    invariant = "one model"
     shared_state = ("common", "u")
 
     def __init__(self, period: int, slow_momentum: float = 0.7, slow_learning_rate: float = 1.0) -> None:
@@ -35,6 +36,9 @@ class SlowMo(DistributedOptimizer):
     def start(self) -> None:
         self.common = copy_of(self.x)
         self.u = zeros_like(self.x)
+
+    def equal_after(self, steps: int) -> bool:
+        return steps % self.period == 0
 
     def step(self, batch: Batch) -> None:
         self.apply(self.gradient(batch))

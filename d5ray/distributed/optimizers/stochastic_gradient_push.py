@@ -24,7 +24,7 @@ class StochasticGradientPush(DistributedOptimizer):
 
     needs = (Connected(), ColumnStochasticWeights())
     untrained = LocalBuffers()
-    one_model = False
+    invariant = "mass"
 
     def start(self) -> None:
         self.u = copy_of(self.x)

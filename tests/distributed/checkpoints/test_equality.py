@@ -1,0 +1,162 @@
+"""Claims about the checksum that agents compare: who differs is named, and healthy agents never do"""
+
+import json
+from typing import Any, final
+
+import numpy as np
+import pytest
+
+import d5ray as d5
+from d5ray.agent.outcome import Outcome
+from d5ray.distributed.buffers import SynchronizedBuffers
+from d5ray.distributed.checkpoints.equality import CHECK_STEPS, Divergence
+from d5ray.errors import AgentError
+from d5ray.frameworks.host import host_view
+from tests.agents import Rows, agents_in_threads
+from tests.distributed.checkpoints.test_rollback import Trained, experiment, trained  # noqa: F401 - a fixture
+from tests.distributed.every_optimizer import EVERY
+from tests.distributed.mortal import DIGITS
+from tests.together import together
+
+ONE_MODEL = [name for name, entry in EVERY.items() if entry.rule.invariant == "one model"]
+
+
+@final
+class OneUlp(d5.DistributedOptimizer):
+    """Allreduce SGD in which one number of one agent changes by one unit in the last place."""
+
+    invariant = "one model"
+    untrained = SynchronizedBuffers()
+
+    def __init__(self, rank: int, at_step: int) -> None:
+        self.rank, self.at_step = rank, at_step
+
+    def step(self, batch: d5.Batch) -> None:
+        gradient = self.gradient(batch)
+        self.communication.allreduce(gradient, "mean")
+        self.apply(gradient)
+        if (self.communication.rank, batch.step) == (self.rank, self.at_step):
+            x = host_view(self.x)
+            x[7] = np.nextafter(x[7], np.inf, dtype=x.dtype)
+
+
+@final
+class Apart(d5.DistributedOptimizer):
+    """Agents that hear nothing of each other, and say so, or say nothing."""
+
+    def step(self, batch: d5.Batch) -> None:
+        self.apply(self.gradient(batch))
+
+
+class SaysSo(d5.DistributedOptimizer):
+    invariant = "one model"
+
+    def step(self, batch: d5.Batch) -> None:
+        self.apply(self.gradient(batch))
+
+
+class TakesItBack(SaysSo):
+    one_model = False
+
+
+def outcomes_of(wanted: d5.Experiment, *steps: int) -> tuple[list[list[Outcome]], list[Rows]]:
+    with agents_in_threads(wanted, DIGITS) as (agents, rows):
+        found = []
+        for each in steps:
+            found.append(together(lambda rank, n=each: agents[rank].train(n), len(agents)))  # type: ignore[misc]
+        return found, rows
+
+
+@pytest.mark.parametrize("communicator", ["shared_memory", "gloo"])
+def test_an_agent_that_differs_by_one_ulp_is_named_at_the_next_check(communicator: str) -> None:
+    """On every agent, with the step of the check and the one before, and in an event with all checksums.
+
+    It is the step right before the check: later ones may round the difference away.
+    """
+    rule, at = OneUlp(rank=1, at_step=2 * CHECK_STEPS - 1), 2 * CHECK_STEPS
+    wanted = experiment(distributed=rule, agents=3, communicator=communicator, model_kwargs={"elements": 50})
+    (outcomes,), rows = outcomes_of(wanted, 3 * CHECK_STEPS)
+    for outcome in outcomes:
+        assert (outcome.status, outcome.step) == ("failed", at)
+        assert f"differ after step {at}" in outcome.reason
+        assert f"equal after step {CHECK_STEPS}" in outcome.reason
+        assert "TrainingAgent(rank=1) has" in outcome.reason and "rank=0" not in outcome.reason
+    (event,) = [event for each in rows for event in each.sent_events if event["name"] == "diverged"]
+    detail = json.loads(event["detail"])
+    assert (event["step"], detail["since"], detail["differ"]) == (at, CHECK_STEPS, [1])
+    first, other, last = (detail["checksums"][rank] for rank in "012")
+    assert first == last != other
+
+
+def test_the_end_of_every_training_is_a_check() -> None:
+    wanted = experiment(distributed=OneUlp(0, 11), agents=3, model_kwargs={"elements": 50})
+    (first, second), _ = outcomes_of(wanted, 5, 7)
+    assert all(outcome.completed for outcome in first)
+    assert {(outcome.status, outcome.step) for outcome in second} == {("failed", 12)}
+    assert "TrainingAgent(rank=0) has" in second[2].reason and "equal after step 5" in second[2].reason
+
+
+def test_of_two_agents_both_are_named() -> None:
+    (outcomes,), _ = outcomes_of(experiment(distributed=OneUlp(0, 4), agents=2), 5)
+    assert "TrainingAgent(rank=0) has" in outcomes[0].reason
+    assert "TrainingAgent(rank=1) has" in outcomes[0].reason
+
+
+def test_most_agents_are_right_where_more_than_half_are_equal() -> None:
+    assert Divergence(2, 1, {0: "a", 3: "b", 4: "a", 5: "c"}).differ == (0, 3, 4, 5)
+    assert Divergence(2, 1, {0: "a", 3: "b", 4: "a"}).differ == (3,)
+
+
+def test_a_rule_that_claims_no_one_model_is_not_compared() -> None:
+    """Nor one that claims it and takes it back; the claim itself is what is checked."""
+    for rule, status in ((Apart(), "completed"), (TakesItBack(), "completed"), (SaysSo(), "failed")):
+        (outcomes,), _ = outcomes_of(experiment(distributed=rule, agents=2), 3)
+        assert {outcome.status for outcome in outcomes} == {status}
+
+
+def test_agents_that_differed_before_a_death_are_not_silently_made_equal(trained: Any) -> None:  # noqa: F811
+    """The state that would be taken over is compared first."""
+    group: Trained = trained(experiment(distributed=OneUlp(9, 0), agents=4), 4)
+    astray = group.agents[1]
+    astray.executor.parameters[5] += 1e-9
+    astray.connections.commit(4)
+    with pytest.raises(
+        AgentError, match=r"differ after step 4, .* TrainingAgent\(rank=1\) has .* equal after step 4"
+    ):
+        group.rejoin(group.agents[:3], d5.topologies.Complete(3))
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [(name, d5.optimizers.Adam(0.01)) for name in ONE_MODEL]
+    + [(name, d5.optimizers.Muon(0.01)) for name in ONE_MODEL if name != "sharded allreduce"],
+    ids=repr,
+)
+def test_healthy_agents_never_differ(name: str, base: d5.Optimizer) -> None:
+    """LeNet in float32 in the simulation, compared after every step at which the rule says they are equal."""
+    entry = EVERY[name]
+    wanted = d5.Experiment(
+        model="lenet", dataset="digits", distributed=entry.rule, topology=entry.topology, optimizer=base,
+        agents=entry.topology.agents, batch_size=8, evaluate=False, seed=3,
+    )  # fmt: skip
+    with d5.simulate(wanted) as group:
+        compared = 0
+        for steps in range(1, 14):
+            assert group.train(1).completed
+            if entry.rule.equal_after(steps):
+                compared += 1
+                assert len({agent.flat_parameters().tobytes() for agent in group.agents}) == 1
+        assert compared >= 2
+
+
+def test_it_compares_no_more_often_than_it_says() -> None:
+    """Between two checks nothing travels but the rule's own exchange."""
+
+    def operations(steps: int) -> int:
+        with agents_in_threads(experiment(agents=2, model_kwargs={"elements": 50}), DIGITS) as (agents, _):
+            together(lambda rank: agents[rank].train(steps), 2)
+            return agents[0].connections.communication.traffic.operations  # type: ignore[union-attr]
+
+    base = operations(1)
+    assert operations(CHECK_STEPS - 1) - base == CHECK_STEPS - 2
+    assert operations(2 * CHECK_STEPS + 1) - base == 2 * CHECK_STEPS + 2
