@@ -296,7 +296,7 @@ class TrainingGroup(TrainingRun):
     def _complete(self, verdict: str | None, verdicts: pa.Table | None) -> None:
         self._monitors.stop()
         try:
-            received = self.aggregator.received(self._row("running"))
+            received = self.aggregator.received()
         except StorageError:
             self.aggregator.close_without_rows(self._last_row(verdict, 0, None))
             raise

@@ -46,7 +46,8 @@ class AggregatorClient:
             start_again, self.note, self._restored, self._send, seconds, stuck_seconds
         )
         self._lock = threading.Lock()  # of the notes, which the keeper's thread makes and sends as well
-        self._notes: Delivery | None = None
+        self._notes: Delivery
+        self._early: list[tuple[str, pa.RecordBatch]] | None = []  # notes, until the run's folder is there
         self._patience = seconds + stuck_seconds  # with notes, as an aggregator may be stuck, and then die
         self._served: dict[str, str] = {}
         self._watched: tuple[Any, ...] = ()  # what `watch_node` was called with
@@ -60,8 +61,7 @@ class AggregatorClient:
 
     def begin(self, actor: Any) -> None:
         """Take this actor, and let it be watched."""
-        way = ToAggregator(actor, ACTOR_NAME, self._folder.name)
-        self._notes = Delivery(way, self._patience)
+        self._notes = Delivery(ToAggregator(actor, ACTOR_NAME, self._folder.name), self._patience)
         self._keeper.begin(actor)
 
     def end(self) -> None:
@@ -80,6 +80,10 @@ class AggregatorClient:
             for key, value in facts.items()
         ]
         self._ask("open the run", "open", row, table_of("environment", rows))
+        with self._lock:
+            early, self._early = self._early, None
+            for method, event in early or ():
+                self._notes.put(method, event)
 
     def serve(self, bind: str) -> dict[str, str]:
         """Let the aggregator answer queries by Arrow Flight; gives location and token."""
@@ -108,35 +112,37 @@ class AggregatorClient:
 
     def note(self, name: str, rank: int, **detail: object) -> None:
         """Keep an event of the run as a whole; rank: of whom it tells, or -1. Waits for nobody."""
-        assert self._notes is not None
+        method, event = "append_deaths" if name == DIED else "append_events", self._event(name, rank, detail)
+        if self._own is not None:
+            getattr(self._own, method)(event)
+            return
         with self._lock:
-            method = "append_deaths" if name == DIED else "append_events"
-            self._notes.put(method, self._event(name, rank, detail))
+            if self._early is not None:
+                self._early.append((method, event))
+            else:
+                self._notes.put(method, event)
 
-    def received(self, row: Row) -> dict[tuple[str, int], int]:
-        """Rows received of each agent; row: the run's, for one that goes on in the place of an actor."""
+    def received(self) -> dict[tuple[str, int], int]:
+        """Rows received of each agent."""
         try:
             session.check_alive()  # actors may answer for some time after the head's end, but not to the last
-            while self._send():
-                self.check()
-                time.sleep(RETRY_SECONDS / 10)
+            self._sent()
             received: dict[tuple[str, int], int] = self._ask("count its rows", "received")
         except (AgentError, RayLost) as error:
-            self.end()
-            if session.lost():
-                session.end_processes()  # the aggregator's too, which holds the files
-            self._own = MetricsAggregator(str(self._folder.parent), self._folder.name, again=True)
-            if session.lost():
-                self._own.append_events(self._event("ray_lost", -1, {"reason": first_line(error)}))
-            received = self._own.received()
+            received = self._take_over(error).received()
         return received
 
     def close(self, row: Row, verdicts: pa.Table) -> None:
         """Write the end of the run."""
-        if self._own is not None:
-            self._own.close(row, verdicts)
-        else:
-            self._ask("complete the run", "close", row, verdicts)
+        if self._own is None:
+            try:
+                self._sent()
+                self._ask("complete the run", "close", row, verdicts)
+                return
+            except (AgentError, RayLost) as error:
+                self._take_over(error)
+        assert self._own is not None
+        self._own.close(row, verdicts)
 
     def close_without_rows(self, row: Row) -> None:
         """Write how the run ended where its rows cannot be taken over, since another process holds them."""
@@ -172,9 +178,26 @@ class AggregatorClient:
 
     def _send(self) -> bool:
         """Send what was noted, without waiting; True while something is not acknowledged."""
-        assert self._notes is not None
         with self._lock:
-            return self._notes.pump()
+            return self._early is None and self._notes.pump()
+
+    def _sent(self) -> None:
+        """Return when what was noted is stored."""
+        while self._send():
+            self.check()
+            time.sleep(RETRY_SECONDS / 10)
+
+    def _take_over(self, error: Exception) -> MetricsAggregator:
+        """Go on in this process, where there is no actor any more, and say so."""
+        self.end()
+        if session.lost():
+            session.end_processes()  # the aggregator's too, which holds the files
+        self._own = MetricsAggregator(str(self._folder.parent), self._folder.name, again=True)
+        for method, given in self._notes.left():
+            getattr(self._own, method)(*given)
+        if session.lost():
+            self._own.append_events(self._event("ray_lost", -1, {"reason": first_line(error)}))
+        return self._own
 
     def _restored(self, actor: Any) -> None:
         """Let another aggregator do what the one before did beside the rows."""

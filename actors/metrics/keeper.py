@@ -15,6 +15,7 @@ from d5ray.actors.session import session
 from d5ray.errors import AgentError, D5Error, DiskFull, first_line
 
 LOOK_SECONDS: Final = 1.0  # between two looks
+SETUP_SECONDS: Final = 60.0  # for the first answer
 WAIT_SECONDS: Final = 0.1  # between two looks at an answer that is to come
 GONE_SECONDS: Final = 10.0  # for the process of a killed aggregator to be gone
 
@@ -81,14 +82,23 @@ class AggregatorKeeper:
             while not self._over.wait(LOOK_SECONDS):
                 if session.lost():
                     break
-                if reason := self._look(self.actor, self._stuck_seconds):
+                begun = self._process is not None
+                bound = self._stuck_seconds if begun else max(SETUP_SECONDS, self._stuck_seconds)
+                if reason := self._look(self.actor, bound):
                     self._replace(reason)
-                self._send()
-        except D5Error as error:
+                if self._failure is None:
+                    self._tell()
+        except AgentError as error:
             self._failure = error
         finally:
             with self._came:
                 self._came.notify_all()
+
+    def _tell(self) -> None:
+        try:
+            self._send()
+        except D5Error as error:
+            self._failure = error
 
     def _look(self, actor: Any, seconds: float) -> str:
         """Why this actor is no aggregator any more; "" where it answers within these seconds."""
@@ -125,7 +135,7 @@ class AggregatorKeeper:
             except ValueError:  # the name is free some time after the death
                 self._over.wait(WAIT_SECONDS)
                 continue
-            if why := self._look(actor, self._seconds):
+            if why := self._look(actor, max(SETUP_SECONDS, self._stuck_seconds)):
                 reason = why
                 continue
             if self._over.is_set() or session.lost():

@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol, final
 
@@ -108,6 +109,11 @@ class Delivery:
         while self.pump(self._retry_seconds):
             if not self._flight:
                 time.sleep(self._retry_seconds / 10)
+
+    def left(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """What is not acknowledged, in order: the methods and what they are called with."""
+        for kept in (*(kept for _, kept in self._flight), *self._waiting):
+            yield kept.method, self._given(kept)
 
     # --------------------------------------------------------------------------------------------------
 

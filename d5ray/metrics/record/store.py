@@ -22,6 +22,7 @@ ROWS_PER_GROUP = 1 << 17  # of a finished Parquet file: what is in memory at onc
 
 MOST_WAITING = 24 * ROWS_PER_GROUP  # rows of all metrics together that wait for their groups to fill
 
+STREAMS = {"samples": SAMPLES, "events": EVENTS}  # the tables that grow row by row
 _SMALL = ("runs", "metrics", "environment", "verdicts")
 
 
@@ -50,7 +51,7 @@ class RunWriter:
         with storing(self.folder):
             make_folder(self.folder)
         try:
-            self._open_streams()
+            self._open_streams(STREAMS)
             self._write_row(run_row, metrics)
         except BaseException:
             self.leave()
@@ -58,8 +59,13 @@ class RunWriter:
 
     def resume(self) -> None:
         """Continues the run of a writer that died, also one that died while it closed it."""
+        finished = [
+            name
+            for name in STREAMS
+            if self._path(name, "parquet").exists() and not self._path(name, "arrows").exists()
+        ]
         try:
-            self._open_streams()
+            self._open_streams(STREAMS.keys() - finished)
         except BaseException:
             self.leave()
             raise
@@ -149,16 +155,16 @@ class RunWriter:
         for name in list(self._streams):
             self._streams.pop(name).close()
 
-    def _open_streams(self) -> None:
-        for name, schema in (("samples", SAMPLES), ("events", EVENTS)):
+    def _open_streams(self, names: Iterable[str]) -> None:
+        for name in names:
             stream = self._path(name, "arrows")
-            if stream.exists() or not self._path(name, "parquet").exists():  # a table that is not complete
-                self._streams[name] = StreamFile(stream, schema)
-        for batch, _ in read_stream(self._path("samples", "arrows")):
-            for key, part in _by_writer(batch):
-                self._take_note(key, part)
-        for batch, _ in read_stream(self._path("events", "arrows")):
-            self._events.update(_event_keys(batch))
+            self._streams[name] = StreamFile(stream, STREAMS[name])
+            for batch, _ in read_stream(stream):
+                if name == "events":
+                    self._events.update(_event_keys(batch))
+                    continue
+                for key, part in _by_writer(batch):
+                    self._take_note(key, part)
 
     def _take_note(self, key: tuple[str, int], part: pa.RecordBatch) -> None:
         self._next[key] = part["seq"][-1].as_py() + 1

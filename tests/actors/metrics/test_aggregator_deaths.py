@@ -87,7 +87,7 @@ def complete(group: Any, steps: int) -> Run:
     for rank in range(2):
         own = losses[losses["rank"] == rank]
         last = own[own.attempt == own.attempt.max()]
-        assert list(last.step) == list(range(last.step.min(), steps))
+        assert list(last.step) == list(range(int(last.step.min()), steps))
         assert own.attempt.max() or last.step.min() == 0
     assert run.row["status"] == "completed"
     assert run.row["rows"] == len(samples)
@@ -115,6 +115,7 @@ def test_an_aggregator_that_dies_twice_is_restored_and_loses_nothing() -> None:
             replaced(group, before)
 
     with d5.launch(experiment(), flight="0", quiet=True) as group:
+        assert group.flight is not None
         served = dict(group.flight)
         with meanwhile(kill_twice):
             group.train(steps=steps, progress=False)

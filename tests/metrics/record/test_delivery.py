@@ -36,7 +36,7 @@ class Store:
         self.alive = True
 
     def send(self, method: str, given: tuple[Any, ...]) -> Any:
-        sent = [method, given, None]  # and what was answered
+        sent: list[Any] = [method, given, None]  # and what was answered
         if self.alive:
             self.queue.append(sent)
         else:
@@ -212,3 +212,4 @@ def test_what_waits_in_a_file_comes_back_and_leaves_nothing(tmp_path: Path) -> N
         assert spill.get(place, len(piece)) == piece
         spill.forget()
     assert spill.put(b"next") == 0
+    spill.close()
