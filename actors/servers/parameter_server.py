@@ -11,6 +11,7 @@ import numpy as np
 
 from d5ray.actors.metrics.exporter import MetricsExporter, silent
 from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.parameter_server.replication import ShardCopy
 from d5ray.distributed.parameter_server.requests import Restored
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.shard_service import ShardServer
@@ -33,6 +34,7 @@ class ParameterServer:
         self.shard, self.group = shard, group
         self._resolved, self._agents = resolved, agents
         self._server: ShardServer | None = None
+        self._copy: ShardCopy | None = None  # of another server's shard
         self._closed = threading.Event()
         (exporter or silent()).start(self.readings)
 
@@ -69,7 +71,7 @@ class ParameterServer:
 
     def state(self) -> dict[str, Any] | None:
         """Everything that `restore` needs; None before an agent brought the first parameters."""
-        return self._serving().state()
+        return None if self._server is None else self._server.state()
 
     def restore(self, state: dict[str, Any], anew: Collection[int], away: Collection[int]) -> Restored:
         """Go on where a shard was when its `state` was taken; see `ShardServer.restore`."""
@@ -82,6 +84,29 @@ class ParameterServer:
     def relay_to(self, above: Address) -> int:
         """Send what a group has made to this address of the root's shard; see `ShardServer.relay_to`."""
         return self._serving().relay_to(above)
+
+    def copy_to(self, address: Address) -> None:
+        """Let the `ShardCopy` there have every push before it is acknowledged."""
+        self._serving().copy_to(address)
+
+    def hold(
+        self, group: int | None, secret: Secret, node: str, host: str, encrypted: bool = False
+    ) -> Address:
+        """Begin to hold a copy of another server's shard, of the root or of a group; returns where."""
+        resolved = self._resolved
+        members = resolved.members(group, self._agents)
+        self._copy = ShardCopy(
+            lambda x: resolved.shard(x, group, members),
+            secret=secret,
+            node=node,
+            host=host,
+            encrypted=encrypted,
+        )
+        return self._copy.address
+
+    def copied(self) -> dict[str, Any] | None:
+        """The state of the copy that is held here, when its source has died; None: there is none."""
+        return None if self._copy is None else self._copy.state()
 
     def parameters(self) -> tuple[Any, int] | None:
         """A copy of the parameters (n,), and their version; None before the first ones came."""
@@ -124,6 +149,8 @@ class ParameterServer:
     def close(self) -> None:
         """End the server: agents that ask get `PeerLost`."""
         self._serving().close()
+        if self._copy is not None:
+            self._copy.close()
         self._closed.set()
 
     def _serving(self) -> ShardServer:

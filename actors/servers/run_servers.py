@@ -120,7 +120,10 @@ class RunServers:
         of, number = which
         servers = self._servers[of]
         group, shard = servers.shard(number)
-        restored, served = servers.restore(number), self._served(of, group)
+        restored = servers.restore(number)
+        if not servers.serves(number):
+            return {}
+        served = self._served(of, group)
         told = ask(served, "reroute", shard, servers.address(number))
         acknowledged = {self._of(rank)[1]: pushes for rank, pushes in told.items()}
         if servers.grouped:  # pushes to a group's server are at the root

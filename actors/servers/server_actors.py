@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -42,6 +43,7 @@ class _Shard:
     actor: Any
     address: Address | None = None
     place: Place | None = None
+    holds: Address | None = None  # where the copy is that it has of the shard before it
     kept: _Snapshot | None = None  # the last one
     coming: _Snapshot | None = None  # the next one
     watching: Any = None  # reference that fails when the actor's process dies
@@ -77,6 +79,9 @@ class ServerActors:
                 (group, shard) for group in groups for shard in range(resolved.servers.shards)
             )
         ]
+        self._served = len(self._shards)
+        if resolved.servers.replicas and self._served == 1:  # there is no neighbour: one that only holds
+            self._shards.append(self._started(ParameterServer(1, resolved, self._agents), 1))
 
     def open(self, groups: Sequence[Group]) -> None:
         """Let the servers serve agents whose groups are these."""
@@ -86,11 +91,13 @@ class ServerActors:
         ):
             shard.place = shard.place or place
         for shard in self._shards:  # the root's come first: the others must know where they are
-            if shard.address is None:
+            if shard.address is None and shard.holds is None:
                 try:
                     self._serve(shard)
                 except ActorDied:
                     self._died(shard.number)
+        for shard in self._copied:
+            self._copy(shard)
 
     @property
     def directory(self) -> Directory:
@@ -159,13 +166,17 @@ class ServerActors:
         shard.actor, shard.coming, shard.watching = fresh.actor, None, fresh.watching
         self._serve(shard)
         found = None
-        if (state := self._kept(shard)) is not None:
-            assert shard.kept is not None
-            given = shard.kept.anew, self._away_from(shard)
+        state, anew = self._newest(shard)
+        if state is not None:
+            given = anew, self._away_from(shard)
             found = get([shard.actor.restore.remote(state, *given)], CALL_SECONDS, "take its state")[0]
         if shard.server.group is not None:  # what the others have made since is at the root
             now = self._ask([self._shards[shard.server.shard]], "give its parameters", "parameters")
             get([shard.actor.refresh.remote(*now)], CALL_SECONDS, "take the root's parameters")
+        if shard in self._copied:
+            self._copy(shard)
+        if (before := self._before(shard)) in self._copied:
+            self._copy(before)
         return found
 
     def address(self, number: int) -> Address:
@@ -173,6 +184,10 @@ class ServerActors:
         address = self._shards[number].address
         assert address is not None
         return address
+
+    def serves(self, number: int) -> bool:
+        """False for a server that only holds the copy of another one."""
+        return number < self._served
 
     def begin(self, number: int, x: Any) -> None:
         """Give a server that has no state its part of an agent's parameters x (n,), unless it has some."""
@@ -193,12 +208,12 @@ class ServerActors:
 
     def loads(self) -> dict[str, Any]:
         """References to the load of each shard so far, by name."""
-        return {shard.name: shard.actor.load.remote() for shard in self._shards}
+        return {shard.name: shard.actor.load.remote() for shard in self._shards[: self._served]}
 
     def refresh(self) -> None:
         """Bring every group what the others have made since its last push; all agents have ended."""
         now = self._ask(self._root, "give its parameters", "parameters")
-        for shard in self._shards[len(self._root) :]:
+        for shard in self._shards[len(self._root) : self._served]:
             self._ask([shard], "take the root's parameters", "refresh", now[shard.server.shard])
 
     def leave(self, rank: int) -> None:
@@ -236,7 +251,7 @@ class ServerActors:
 
     def _of(self, rank: int) -> list[_Shard]:
         group = self._resolved.group_of(rank, self._agents)
-        return [shard for shard in self._shards if shard.server.group == group]
+        return [shard for shard in self._shards[: self._served] if shard.server.group == group]
 
     def _away_from(self, shard: _Shard) -> set[int]:
         """The members of a shard that do not take part: agents, or at the root whole groups."""
@@ -264,12 +279,34 @@ class ServerActors:
                 call = getattr(shard.actor, method).remote(*arguments)
         return found
 
-    def _kept(self, shard: _Shard) -> Any:
-        """The state that was kept last; None where none was, or it was lost with its node."""
-        try:
-            return None if shard.kept is None else ray.get(shard.kept.state, timeout=CALL_SECONDS)
-        except RayError:
-            return None
+    def _newest(self, shard: _Shard) -> tuple[Any, set[int]]:
+        """The newest state that is left, and who takes part anew since: that of the copy, or the snapshot."""
+        found: list[tuple[Any, set[int]]] = [(None, set())]
+        if shard.kept is not None:
+            with suppress(RayError):  # it was lost with its node
+                found.append((ray.get(shard.kept.state, timeout=CALL_SECONDS), shard.kept.anew))
+        if shard in self._copied:
+            found += [
+                (copied, set()) for copied in self._ask([self._after(shard)], "give its copy", "copied")
+            ]
+        return max(found, key=lambda each: -1 if each[0] is None else each[0]["version"])
+
+    @property
+    def _copied(self) -> list[_Shard]:
+        """The shards of which there are copies."""
+        return self._shards[: self._served] if self._resolved.servers.replicas else []
+
+    def _after(self, shard: _Shard) -> _Shard:
+        """The server that holds the copy of this shard."""
+        return self._shards[(shard.number + 1) % len(self._shards)]
+
+    def _before(self, shard: _Shard) -> _Shard:
+        """The shard of which this server holds a copy."""
+        return self._shards[(shard.number - 1) % len(self._shards)]
+
+    def _copy(self, shard: _Shard) -> None:
+        """Let the server after this one hold a copy of it."""
+        self._ask([shard], "send its pushes to its copy", "copy_to", self._after(shard).holds)
 
     def _take(self, shard: _Shard, snapshot: _Snapshot) -> None:
         """Keep a state that has come; one that did not, since its process died, replaces none."""
@@ -297,5 +334,11 @@ class ServerActors:
         nodes |= {each.place.node for each in self._shards if each.place is not None}
         host = self._groups[0].host if len(nodes) == 1 else place.address
         above = None if shard.server.group is None else self._shards[shard.server.shard].address
-        given = self._secret, place.node, host, self._seconds, above, self._groups[0].encrypted
-        shard.address = get([shard.actor.serve.remote(*given)], CALL_SECONDS, "serve its shard")[0]
+        given = self._secret, place.node, host
+        encrypted = self._groups[0].encrypted
+        if self._resolved.servers.replicas:
+            held = shard.actor.hold.remote(self._before(shard).server.group, *given, encrypted)
+            shard.holds = get([held], CALL_SECONDS, "hold a copy")[0]
+        if shard.number < self._served:
+            served = shard.actor.serve.remote(*given, self._seconds, above, encrypted)
+            shard.address = get([served], CALL_SECONDS, "serve its shard")[0]

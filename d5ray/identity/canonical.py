@@ -87,7 +87,9 @@ def _told(told: sources.Told) -> str:
 
 def _attributes(value: Any) -> dict[str, Any]:
     if dataclasses.is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        told = {field: getattr(value, field.name) for field in dataclasses.fields(value)}
+        # what things of this kind did not always have is told where it is not the default
+        return {f.name: own for f, own in told.items() if not f.metadata.get("later") or own != f.default}
     state_dict = getattr(value, "state_dict", None)
     if callable(state_dict):  # a PyTorch module given as it is: its text and its parameters
         parameters = hashlib.sha256()

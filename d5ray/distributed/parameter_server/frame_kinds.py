@@ -2,8 +2,12 @@
 
 BEGIN, OPERATE, LEAVE, COMPRESS, KEPT, FETCH, KEEP = 10, 11, 12, 13, 14, 15, 16  # kinds of requests
 ANSWER = 20
+# a shard's log, as its copy gets it
+STATE, PUSH, PULL, PUSH_PULL, ENTERED, LEFT, INSTALLED = 30, 31, 32, 33, 34, 35, 36
+COPIED = 40
 NOTHING = -1  # no place in shared memory
 PURPOSE = "server"
+COPY_PURPOSE = "copy of a shard"
 
 
 def kept_bytes(size: int) -> int:

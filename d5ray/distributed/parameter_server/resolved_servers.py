@@ -1,6 +1,7 @@
 """The parameter servers that a run gets: what the experiment says, then what its optimizers say"""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from d5ray.checks import check_kind
@@ -8,8 +9,10 @@ from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.consistency import Consistency, Synchronous
+from d5ray.distributed.parameter_server.requests import Array
 from d5ray.distributed.parameter_server.server_rules import ServerRule
 from d5ray.distributed.parameter_server.servers import Servers
+from d5ray.distributed.parameter_server.shard import Shard, Upstream
 from d5ray.errors import ConfigurationError
 from d5ray.training.batches.epochs import Epochs
 from d5ray.training.optimizers.optimizer import Optimizer
@@ -78,6 +81,14 @@ class ResolvedServers:
         """The consistency of a group's server: it sends on one push of every agent at a time."""
         return Synchronous()
 
+    def shard(
+        self, x: Array, group: int | None, members: Sequence[int], upstream: Upstream | None = None
+    ) -> Shard:
+        """A shard of the root, or of a group, with the parameters x (n,); upstream: see `Shard`."""
+        if group is None:
+            return Shard(x, self.base, self.rule, self.consistency, members)
+        return Shard(x, self.base, self.rule, self.within, members, upstream or _nowhere)
+
     def members(self, group: int | None, agents: int) -> range:
         """The ranks that speak to a shard: a group's agents; at the root all agents, or else the groups."""
         if group is not None:
@@ -90,6 +101,8 @@ class ResolvedServers:
 
     def shard_name(self, shard: int, group: int | None = None) -> str:
         """The name of a shard for people."""
+        if shard >= self.servers.shards:
+            return "ParameterServer(copy of shard=0)"
         return f"ParameterServer({'' if group is None else f'group={group}, '}shard={shard})"
 
 
@@ -112,6 +125,10 @@ def resolved(
             "d5.ExchangeVia.SERVERS)"
         )
     return None
+
+
+def _nowhere(mean: Array, pushes: int, number: int) -> None:
+    """The upstream of a copy: what comes of a round is told to it."""
 
 
 def _compressors(distributed: DistributedOptimizer) -> tuple[Compressor, ...]:

@@ -1,7 +1,7 @@
 """The parameter servers of an experiment, as data: how many shards, how consistent, by which rule"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import final
 
@@ -24,6 +24,9 @@ class Servers:
                  group's pushes on to the root and take the parameters from there (a hierarchical server:
                  Gupta et al., arXiv:1509.04210)
     snapshot_seconds  how often a shard's state is kept, from which it is restored when its process dies
+    replicas     1: every push is in the next server's process, too, before it is acknowledged, and a shard
+                 that dies is restored from there without a loss (chain replication: van Renesse & Schneider,
+                 OSDI 2004); 0: pushes since the last snapshot are lost, and counted in an event
     """
 
     shards: int = 1
@@ -32,6 +35,7 @@ class Servers:
     optimizer: Optimizer | None = None
     groups: int = 1
     snapshot_seconds: float = 1.0
+    replicas: int = field(default=0, metadata={"later": True})
 
     def __post_init__(self) -> None:
         check_count("shards", self.shards, high=MOST_RANKS)
@@ -47,6 +51,7 @@ class Servers:
                     f"{name} is {value!r}: it must be a {kind.__name__} such as {example}"
                 )
         check_rate("snapshot_seconds", self.snapshot_seconds)
+        check_count("replicas", self.replicas, 0, 1)
 
     def check(self, agents: int) -> None:
         """Raise `ConfigurationError` unless the servers fit this number of agents."""

@@ -112,6 +112,10 @@ class Shard:
                 last[rank] -= 1
         return Restored(self.version, last)
 
+    def pending(self) -> list[Request]:
+        """The requests that were taken and are not answered yet, in their order."""
+        return sorted({*self._open.values(), *self._readers}, key=_order)
+
     # -- snapshots -------------------------------------------------------------------------------------
 
     def kept(self) -> ShardState:

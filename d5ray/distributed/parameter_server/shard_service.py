@@ -1,10 +1,8 @@
 """A shard that other processes reach: requests come in by threads, one after the other into the shard"""
 
 import json
-import os
 import threading
 from collections.abc import Collection, Sequence
-from queue import SimpleQueue
 from time import perf_counter_ns
 from typing import Any, final
 
@@ -20,23 +18,33 @@ from d5ray.distributed.parameter_server.frame_kinds import (
     ANSWER,
     BEGIN,
     COMPRESS,
+    ENTERED,
     FETCH,
+    INSTALLED,
     KEEP,
     KEPT,
     LEAVE,
+    LEFT,
     NOTHING,
     OPERATE,
     PURPOSE,
     kept_bytes,
 )
+from d5ray.distributed.parameter_server.relay import Relay
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
+from d5ray.distributed.parameter_server.replication import (
+    Record,
+    Replicator,
+    request_record,
+    state_record,
+)
 from d5ray.distributed.parameter_server.requests import Array, Request, Restored
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.shard import Shard
-from d5ray.distributed.rpc.dtypes import plain_dtype
+from d5ray.distributed.parameter_server.slots import Slot
 from d5ray.distributed.rpc.frames import FrameHeader, Unexpected
 from d5ray.distributed.rpc.service import Address, Connection, Service
-from d5ray.errors import ConfigurationError, PeerLost
+from d5ray.errors import ConfigurationError
 
 DESCRIPTION_BYTES = 2**16  # of a compressor, at most
 LOOK_SECONDS = 1.0  # between two looks whether the client of a request that waits is still there
@@ -71,6 +79,7 @@ class ShardServer:
         self._shard: Shard | None = None
         self._above: Address | None = None
         self._relay: Relay | None = None
+        self._copy: Replicator | None = None
         self.service_ns = 0  # spent in the shard
         self.requests = 0
         self._service = Service(
@@ -94,13 +103,22 @@ class ShardServer:
         Gives the number of the last one that the root has answered.
         """
         self._above = above
-        return 0 if self._relay is None else self._relay.relay_to(above)
+        return 0 if self._relay is None else self._relay.reroute(above)
+
+    def copy_to(self, address: Address) -> None:
+        """Let the `ShardCopy` there have all that happens here, before it is answered."""
+        if self._copy is None:
+            self._copy = Replicator(
+                self._start_copy, self._secret, self._node, self._seconds / 2, encrypted=self._encrypted
+            )
+        self._copy.copy_to(address)
 
     def begin(self, x: Array) -> None:
         """The first parameters (n,); later ones are ignored."""
         with self._lock:
             if self._shard is None:
                 self._shard = self._make(x)
+                self._log_state()
                 self._begun.set()
 
     def state(self) -> dict[str, Any] | None:
@@ -125,6 +143,7 @@ class ShardServer:
                 self._shard.enter(rank)
             for rank in away:
                 self._shard.leave(rank)
+            self._log_state()
             self._begun.set()
             return self._shard.restored
 
@@ -138,11 +157,13 @@ class ShardServer:
         with self._lock:
             if self._shard is not None:
                 self._shard.refresh(x, version)
+                self._log_state()
 
     def enter(self, rank: int, *, again: bool = False) -> None:
         """An agent takes part from now on; `again`: it did before, and numbers its pushes on."""
         with self._lock:
             if self._shard is not None:
+                self._log(Record(ENTERED, (rank, int(again))))
                 self._shard.enter(rank, again=again)
 
     def leave(self, rank: int) -> None:
@@ -150,6 +171,7 @@ class ShardServer:
         with self._lock:
             self._members = tuple(member for member in self._members if member != rank)
             if self._shard is not None:
+                self._log(Record(LEFT, (rank,)))
                 self._shard.leave(rank)
 
     def load(self) -> dict[str, float]:
@@ -166,18 +188,33 @@ class ShardServer:
         self._service.close()
         if self._relay is not None:
             self._relay.close()
+        if self._copy is not None:
+            self._copy.close()
 
     # --------------------------------------------------------------------------------------------------
 
     def _make(self, x: Array) -> Shard:
-        resolved = self._resolved
-        if self._group is None:
-            return Shard(x, resolved.base, resolved.rule, resolved.consistency, self._members)
-        self._relay = Relay(self)
-        return Shard(x, resolved.base, resolved.rule, resolved.within, self._members, self._relay.send)
+        if self._group is not None:
+            self._relay = Relay(lambda: self._root(x), x, self.install, self.close)
+        upstream = None if self._relay is None else self._relay.send
+        return self._resolved.shard(x, self._group, self._members, upstream)
+
+    def _root(self, x: Array) -> RemoteServer:
+        """The root's shard, which has parameters: those of the first group that comes."""
+        assert self._above is not None and self._group is not None
+        return RemoteServer(
+            [self._above],
+            rank=self._group,
+            elements=len(x),
+            dtype=x.dtype.name,
+            node=self._node,
+            secret=self._secret,
+            seconds=self._seconds,
+            encrypted=self._encrypted,
+        )
 
     def _serve(self, client: Connection) -> None:
-        slot = _Slot.of(client)
+        slot = Slot.of(client)
         self._check(client.rank, slot)
         compressor: Compressor | None = None
         kept = b""
@@ -216,6 +253,7 @@ class ShardServer:
             kept = self._begun_shard.kept()
             unpack_into(kept, Packed(json.loads(text), arrays), np.empty(0), "shard")
             self._begun_shard.keep(kept)
+            self._log_state()
 
     @property
     def _begun_shard(self) -> Shard:
@@ -223,7 +261,7 @@ class ShardServer:
             raise Unexpected("an agent asks for what a shard holds before one has brought parameters")
         return self._shard
 
-    def _arrived(self, client: Connection, frame: FrameHeader, slot: "_Slot") -> Array:
+    def _arrived(self, client: Connection, frame: FrameHeader, slot: Slot) -> Array:
         """The array (n,) that a frame brings: in shared memory, or after it."""
         _, place, size, *_ = frame.numbers
         if size != slot.size:
@@ -235,7 +273,7 @@ class ShardServer:
         return slot.payload(client, frame, size).view(slot.dtype)
 
     def _operate(
-        self, client: Connection, frame: FrameHeader, slot: "_Slot", compressor: Compressor | None
+        self, client: Connection, frame: FrameHeader, slot: Slot, compressor: Compressor | None
     ) -> None:
         sequence, _, size, target, wanted, compressed, counts, *_ = frame.numbers
         if sequence < 0 or counts < 1 or wanted not in (0, slot.size):
@@ -258,19 +296,27 @@ class ShardServer:
             if client.gone():
                 return
         self._check(client.rank, slot)
-        answered = threading.Event()
-        request = Request(client.rank, sequence, vector, into, lambda _: answered.set(), counts=counts)
+        answered, copy, position = threading.Event(), self._copy, 0
+
+        def done(_: Request) -> None:
+            nonlocal position
+            position = 0 if copy is None else copy.position
+            answered.set()
+
+        request = Request(client.rank, sequence, vector, into, done, counts=counts)
         came, own = perf_counter_ns(), self._submit(request)
         while not answered.wait(LOOK_SECONDS):
             if client.gone():
                 return
+        if copy is not None:
+            copy.wait(position)
         request.waited = max(0, perf_counter_ns() - came - own)
         inline = wanted and target == NOTHING
         back = slot.outbox if inline else slot.outbox[:0]
         client.reply(ANSWER, tuple(map(int, request.reply)), back)
 
     def _decompressed(
-        self, client: Connection, frame: FrameHeader, slot: "_Slot", compressor: Compressor | None
+        self, client: Connection, frame: FrameHeader, slot: Slot, compressor: Compressor | None
     ) -> Array:
         """The vector (n,) of a compressed push."""
         if compressor is None:
@@ -288,7 +334,7 @@ class ShardServer:
             )
         return vector.astype(slot.dtype, copy=False)
 
-    def _check(self, rank: int, slot: "_Slot") -> None:
+    def _check(self, rank: int, slot: Slot) -> None:
         """Raise `ConfigurationError` where an agent has another model than the shard that there is."""
         x = None if self._shard is None else self._shard.x
         if x is not None and (len(x), x.dtype) != (slot.elements, slot.dtype):
@@ -297,111 +343,36 @@ class ShardServer:
                 f"{rank} has {slot.elements:,} × {slot.dtype}: build the same model on all agents"
             )
 
+    def _log(self, record: Record) -> None:
+        if self._copy is not None:
+            self._copy.log(record)
+
+    def _log_state(self) -> None:
+        if self._copy is not None and self._shard is not None:
+            self._copy.log(state_record(self._shard))
+
+    def _start_copy(self, copy: Replicator) -> None:
+        """Begin a copy anew: with the state, and what it does not have."""
+        with self._lock:
+            shard = self._shard
+            copy.start([] if shard is None else [state_record(shard), *map(request_record, shard.pending())])
+
+    def install(self, x: Array, version: int, order: int) -> None:
+        """Take what came of a round at the root; the server of a group."""
+        with self._lock:
+            assert self._shard is not None
+            self._log(Record(INSTALLED, (version, order), x.view(np.uint8)))
+            self._shard.install(x, version, order)
+
     def _submit(self, request: Request) -> int:
         """Let it into the shard; gives the ns that the shard worked."""
         with self._lock:
             assert self._shard is not None
+            if self._copy is not None:
+                self._copy.log(request_record(request))
             begin = perf_counter_ns()
             self._shard.submit(request)
             own = perf_counter_ns() - begin
             self.service_ns += own
             self.requests += 1
         return own
-
-
-@final
-class _Slot:
-    """The subject of a connection's requests: an agent's slice of a model, and memory for it."""
-
-    def __init__(self, elements: int, dtype: Any, *, near: bool) -> None:
-        self.elements, self.dtype = elements, dtype
-        self.size = elements * dtype.itemsize
-        # The length of some compressors' messages depends on the vector.
-        self.most_compressed_bytes = 2**16 + 16 * elements
-        self.most_bytes = max(kept_bytes(self.size), self.most_compressed_bytes)
-        self._inbox = np.empty(0 if near else self.size, np.uint8)
-        self.outbox = np.empty(0 if near else self.size, np.uint8)
-
-    @classmethod
-    def of(cls, client: Connection) -> "_Slot":
-        """The slot of a client as it introduced itself; raises `Unexpected` for an impossible model."""
-        elements, dtype = client.hello.get("elements"), plain_dtype(client.hello.get("dtype"))
-        if type(elements) is not int or not 0 < elements <= _memory_bytes() // dtype.itemsize:
-            raise Unexpected(f"an agent has {elements!r} parameters: from 1 to what this machine can hold")
-        return cls(elements, dtype, near=client.region is not None)
-
-    def payload(self, client: Connection, frame: FrameHeader, most_bytes: int) -> Array:
-        """The bytes (payload,) after a frame; `Unexpected` if there are more than that many."""
-        if frame.payload_bytes > most_bytes:
-            raise Unexpected(f"{frame.payload_bytes:,} bytes come where {most_bytes:,} are the most")
-        if frame.payload_bytes > len(self._inbox):
-            self._inbox = np.empty(frame.payload_bytes, np.uint8)
-        client.fill(self._inbox[: frame.payload_bytes])
-        arrived: Array = self._inbox[: frame.payload_bytes]
-        return arrived
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-@final
-class Relay:
-    """A link from a group's shard to the root's: takes up what was pushed, brings down what came of it."""
-
-    def __init__(self, server: ShardServer) -> None:
-        self._server = server
-        self._rounds: SimpleQueue[tuple[Array, int, int] | None] = SimpleQueue()
-        self._root: RemoteServer | None = None
-        threading.Thread(target=self._run, name="d5ray-relay", daemon=True).start()
-
-    def send(self, mean: Array, pushes: int, number: int) -> None:
-        """Take the mean (n,) of a round to the root; the shard's lock is held."""
-        self._rounds.put((mean.copy(), pushes, number))
-
-    def relay_to(self, above: Address) -> int:
-        """Look for the root there from now on; the number of the last round that it has answered."""
-        if self._root is None:
-            return 0
-        self._root.reroute(0, above)
-        return self._root.acknowledged[0]
-
-    def close(self) -> None:
-        """Leave the root: it does not wait for this group any more."""
-        self._rounds.put(None)
-        if self._root is not None:
-            self._root.close()
-
-    def _run(self) -> None:
-        server = self._server
-        while (taken := self._rounds.get()) is not None:
-            mean, pushes, number = taken
-            into = np.empty_like(mean)
-            try:
-                above = self._root or self._begun(len(mean), mean.dtype.name)
-                above.counts = pushes
-                above.go_on(number - 1)
-                above.push_pull(mean, into=into)
-            except PeerLost:
-                server.close()  # so that the agents do not wait
-                return
-            with server._lock:
-                assert server._shard is not None
-                server._shard.install(into, above.version[0], above.operations.pop().replies[0].order)
-
-    def _begun(self, elements: int, dtype: str) -> RemoteServer:
-        """The root's shard, which has parameters: those of the first group that comes."""
-        server = self._server
-        assert server._above is not None and server._group is not None and server._shard is not None
-        made = self._root = RemoteServer(
-            [server._above],
-            rank=server._group,
-            elements=elements,
-            dtype=dtype,
-            node=server._node,
-            secret=server._secret,
-            seconds=server._seconds,
-            encrypted=server._encrypted,
-        )
-        made.begin(server._shard.x)
-        return made

@@ -1,0 +1,158 @@
+"""Claims about runs in which several faults come close together, of servers and of agents: they go on"""
+
+import json
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import ray
+
+import d5ray as d5
+from d5ray.actors.cluster.placement import place_of
+from d5ray.actors.group.group import TrainingGroup
+from tests.conftest import wait_until
+from tests.patience import patience
+
+DIGITS = d5.datasets.load_dataset("digits")
+Victim = tuple[str, int]  # "agent" and its rank, or "server" and its number
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray_ends() -> Iterator[None]:
+    """One embedded Ray for the module's launches, and none afterwards."""
+    yield
+    d5.shutdown()
+
+
+def experiment(servers: d5.Servers, on_failure: str, **changes: Any) -> d5.Experiment:
+    values: dict[str, Any] = {
+        "model": "mlp", "dataset": DIGITS, "optimizer": d5.optimizers.SGD(0.05), "agents": 3,
+        "distributed": d5.optimizers.ASGD(), "servers": servers, "batch_size": 16, "seed": 3, "epochs": 1000,
+        "cpus_per_agent": 0.25, "evaluate": False, "on_failure": on_failure, "timeout_seconds": 60.0,
+    }  # fmt: skip
+    return d5.Experiment(**(values | changes))
+
+
+def pid_of(group: TrainingGroup, victim: Victim) -> int:
+    kind, number = victim
+    if kind == "agent":
+        return group.places[number].pid
+    actor = group._servers._servers[0, 0]._shards[number].actor
+    return int(ray.get(actor.__ray_call__.remote(place_of), timeout=patience(20)).pid)
+
+
+def noted(group: TrainingGroup, name: str) -> list[dict[str, Any]]:
+    rows = group.tables()["events"].to_pylist()
+    return [
+        json.loads(row["detail"] or "{}") for row in rows if (row["name"], row["agent"]) == (name, "driver")
+    ]
+
+
+def steps_of(group: TrainingGroup) -> int:
+    return max(group._members.steps.values(), default=0)
+
+
+def strike(group: TrainingGroup, waves: Sequence[Sequence[Victim]], how: int) -> list[Exception]:
+    """Train; in every wave these processes get a signal at once. Gives what failed."""
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            for number, wave in enumerate(waves):
+                before = steps_of(group)
+                wait_until(lambda before=before: steps_of(group) > before + 20, 90)  # type: ignore[misc]
+                pids = [pid_of(group, victim) for victim in wave]
+                for pid in pids:
+                    os.kill(pid, how)
+                deaths = sum(kind == "server" for each in waves[: number + 1] for kind, _ in each)
+                wait_until(lambda deaths=deaths: len(noted(group, "server_restored")) >= deaths, 90)  # type: ignore[misc]
+            before = steps_of(group)
+            wait_until(lambda: steps_of(group) > before + 20, 90)
+        except Exception as error:
+            failed.append(error)
+        finally:
+            for rank in group._members.present:
+                group._members.control(rank, "stop").remote("the test has seen enough")
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    outcome = group.train(progress=False)
+    thread.join(patience(200))
+    assert outcome.completed
+    return failed
+
+
+WAVES: dict[str, tuple[d5.Servers, list[list[Victim]]]] = {
+    "two shards": (
+        d5.Servers(shards=2, snapshot_seconds=0.3),
+        [[("agent", 1), ("server", 0)], [("server", 1), ("agent", 0)], [("server", 0), ("server", 1)]],
+    ),
+    "groups": (
+        d5.Servers(groups=2, snapshot_seconds=0.3),
+        [[("server", 0)], [("server", 1)], [("server", 0), ("server", 2)], [("agent", 2), ("server", 2)]],
+    ),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", WAVES)
+def test_faults_close_together_do_not_end_a_run(name: str) -> None:
+    """Agents and servers die at once: the run goes on, and each server that died is said to be back."""
+    servers, waves = WAVES[name]
+    with d5.launch(experiment(servers, "restart"), quiet=True) as group:
+        assert strike(group, waves, signal.SIGKILL) == []
+        died = Counter(each["server"] for each in noted(group, "server_died"))
+        restored = noted(group, "server_restored")
+        assert died == Counter(each["server"] for each in restored)
+        assert sum(died.values()) == sum(kind == "server" for wave in waves for kind, _ in wave)
+        for each in restored:
+            assert each["pushes_lost"] == sum(each["lost"].values()) >= 0
+
+
+COPIED: dict[str, tuple[d5.Servers, list[list[Victim]]]] = {
+    "two shards": (
+        d5.Servers(shards=2, replicas=1, snapshot_seconds=1000),
+        [[("server", 0), ("agent", 1)], [("server", 1)]],
+    ),
+    "one shard": (
+        d5.Servers(replicas=1, snapshot_seconds=1000),
+        [[("server", 0)], [("server", 1)], [("server", 0), ("agent", 0)]],
+    ),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", COPIED)
+def test_with_copies_no_acknowledged_push_is_lost(name: str) -> None:
+    """Servers die, with agents and alone, and no snapshot is taken: every push that an agent knows of is
+    there again."""
+    servers, waves = COPIED[name]
+    with d5.launch(experiment(servers, "restart"), quiet=True) as group:
+        assert strike(group, waves, signal.SIGKILL) == []
+        restored = noted(group, "server_restored")
+        assert len(restored) == sum(kind == "server" for wave in waves for kind, _ in wave)
+        assert [each.get("pushes_lost", 0) for each in restored] == [0] * len(restored)
+        assert min(each["version"] for each in restored if "version" in each) > 20
+
+
+@pytest.mark.full
+def test_a_server_that_dies_with_its_copy_says_what_is_lost() -> None:
+    """Both shards at once, each of which has the other's copy: the first parameters come back, and the pushes
+    since are counted, by agent."""
+    wanted = experiment(d5.Servers(shards=2, replicas=1, snapshot_seconds=1000), "restart")
+    with d5.launch(wanted, quiet=True) as group:
+        assert strike(group, [[("server", 0), ("server", 1)]], signal.SIGKILL) == []
+        for each in noted(group, "server_restored"):
+            assert each["pushes_lost"] == sum(each["lost"].values()) > 20
+
+
+@pytest.mark.slow
+def test_a_server_that_is_stopped_for_ever_is_replaced() -> None:
+    """SIGSTOP: after half of the time-out it is ended and restored, and the agents go on."""
+    wanted = experiment(d5.Servers(snapshot_seconds=0.3), "restart", timeout_seconds=20.0)
+    with d5.launch(wanted, quiet=True) as group:
+        assert strike(group, [[("server", 0)]], signal.SIGSTOP) == []
