@@ -39,6 +39,10 @@ class Host:
         """Nothing gets to this host or from it any more."""
         _ip("link", "set", self.link, "down")
 
+    def plug(self) -> None:
+        """What was unplugged is connected again."""
+        _ip("link", "set", self.link, "up")
+
 
 @contextmanager
 def hosts(count: int) -> Iterator[list[Host]]:

@@ -11,24 +11,43 @@ from collections.abc import Iterator, Set
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-KEEPALIVE = (("TCP_KEEPIDLE", 1), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 4000))
+MOST_BETWEEN = 5.0  # seconds between two signs of life
+MOST = {"TCP_KEEPCNT": 127, "TCP_USER_TIMEOUT": 2**31 - 1}  # that the options take
+_RTO_MAX_MS = 44  # TCP_RTO_MAX_MS, of Linux 6.15: the longest pause before what was lost is sent again
 OPEN_FILES = Path("/proc/self/fd")
 _ATTACH_FILTER = 26  # SO_ATTACH_FILTER: a program that says how many bytes of a packet pass (man 7 socket)
 _FILTER, _FILTER_STEP, _RETURN = struct.Struct("@HP"), struct.Struct("@HBBI"), 0x06  # BPF_RET | BPF_K
 _listening = threading.Lock()
 
 
-def keep_alive(connection: socket.socket) -> None:
-    """Break a connection when the other host has not answered for 4 s, and send small messages at once."""
+def keep_alive(connection: socket.socket, seconds: float) -> None:
+    """Break a connection when the other host has not answered for so long, and send small messages at once.
+
+    A shorter silence is survived: TCP sends again what was lost. It waits twice as long each time, up to a
+    tenth of `seconds` where the system lets one say so; elsewhere a silence of more than half of them may
+    break the connection. A process that ends breaks it at once.
+    """
+    between = min(MOST_BETWEEN, max(1.0, seconds / 10))
+    options = {  # as far as the system has them
+        "TCP_KEEPIDLE": int(between),
+        "TCP_KEEPINTVL": int(between),
+        "TCP_KEEPCNT": max(2, int(seconds / int(between))),
+        "TCP_USER_TIMEOUT": int(1000 * seconds),
+    }
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for name, value in KEEPALIVE:
+    for name, value in options.items():
         if hasattr(socket, name):
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+            connection.setsockopt(
+                socket.IPPROTO_TCP, getattr(socket, name), min(value, MOST.get(name, value))
+            )
+    if sys.platform == "linux":
+        with suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, _RTO_MAX_MS, int(1000 * between))
 
 
 @contextmanager
-def kept_alive() -> Iterator[None]:
+def kept_alive(seconds: float) -> Iterator[None]:
     """`keep_alive` for the TCP connections that this process opens during the block, whoever opens them.
 
     For libraries that do not give their connections away. Does nothing where the system has no /proc.
@@ -40,7 +59,7 @@ def kept_alive() -> Iterator[None]:
         for opened in _open_files().items() - before.items():
             with _tcp_socket(opened) as connection:
                 if connection is not None:
-                    keep_alive(connection)
+                    keep_alive(connection, seconds)
 
 
 @contextmanager

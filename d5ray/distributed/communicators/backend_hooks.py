@@ -8,7 +8,7 @@ import numpy as np
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature
 from d5ray.distributed.group.group import Group
-from d5ray.distributed.group.waits import Wait
+from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.rpc.dtypes import numpy_dtype
 from d5ray.distributed.scheduler import THREADS, Scheduler
 from d5ray.distributed.topologies.topology import Topology
@@ -93,7 +93,7 @@ class Backend(ABC):
     ) -> None:
         """Send to and receive from members (flat, rank), all at once. tag: 0, or a caller's plus one."""
 
-    def _waits(self) -> list[Wait]:
+    def _waits(self) -> list[PresentWait]:
         """The waits of this member for others as they last now; called from another thread."""
         return []
 

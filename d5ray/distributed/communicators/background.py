@@ -11,6 +11,12 @@ from d5ray.errors import PeerLost
 END_SECONDS = 5.0  # that threads are given to see that its group is left
 
 
+class Awaited(Protocol):
+    """A thread that runs operations in the background; awaited: how many threads wait for one now."""
+
+    awaited: int
+
+
 @final
 class Handle:
     """An operation under way: the array must not be touched before `wait` has returned."""
@@ -21,7 +27,7 @@ class Handle:
         seconds: float,
         scheduler: Scheduler,
         traffic: Traffic | None = None,
-        background: "Background[Any] | None" = None,
+        background: "Awaited | None" = None,
     ) -> None:
         # traffic: of those who wait; background: which runs it
         self._call = call

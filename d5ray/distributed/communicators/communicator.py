@@ -11,7 +11,7 @@ from d5ray.distributed.communicators.agreement.call_signature import OPERATIONS,
 from d5ray.distributed.communicators.backend_hooks import Backend
 from d5ray.distributed.communicators.background import Background
 from d5ray.distributed.group.group import Group
-from d5ray.distributed.group.waits import Wait
+from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.topologies.neighborhood import Neighborhood, neighborhood
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.distributed.traffic import Traffic
@@ -275,7 +275,7 @@ class Communicator(Backend):
         return self._background
 
     @final
-    def waits(self) -> list[Wait]:
+    def waits(self) -> list[PresentWait]:
         """The waits of this member for others as they last now; called from another thread."""
         background = self._background
         alone = background is not None and background.communicator is self
@@ -287,7 +287,7 @@ class Communicator(Backend):
         return found
 
     @final
-    def told_waits(self) -> list[Wait]:
+    def told_waits(self) -> list[PresentWait]:
         """The waits of this member in all that belongs together, for the others of the group."""
         return (self._whole or self).waits()
 

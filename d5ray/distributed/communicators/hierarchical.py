@@ -13,7 +13,7 @@ from d5ray.distributed.communicators.agreement.watchdog import Watchdog
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.membership import Membership
-from d5ray.distributed.group.waits import Wait
+from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
 
@@ -67,7 +67,7 @@ class Hierarchical(Communicator):
         made.traffic, made._whole = self.traffic, self
         return made
 
-    def _waits(self) -> list[Wait]:
+    def _waits(self) -> list[PresentWait]:
         return [wait for part in self._parts() for wait in part._waits()]
 
     def _parts(self) -> list[Communicator]:

@@ -23,7 +23,7 @@ from d5ray.distributed.group.rendezvous import (
     frame,
     message,
 )
-from d5ray.distributed.group.waits import Wait, declared, ends
+from d5ray.distributed.group.waits import PresentWait, declared, ends
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
 from d5ray.frameworks.sockets import keep_alive
 
@@ -59,7 +59,7 @@ class Membership:
         self._sending = threading.Lock()
         self._ended = False
         self._listeners: list[Callable[[], None]] = []
-        self.waits: Callable[[], list[Wait]] = self.own_waits  # of this member, for the others
+        self.waits: Callable[[], list[PresentWait]] = self.own_waits  # of this member, for the others
         self._taking: tuple[float, Sequence[int], str] | None = None  # since when, from whom, what
         self._asked = 0  # how often this member has asked who waits
         self._doubtful = 0.0  # until when the news may come of a member that another one asks for
@@ -145,7 +145,7 @@ class Membership:
 
     # -- who waits for whom ----------------------------------------------------------------------------
 
-    def own_waits(self) -> list[Wait]:
+    def own_waits(self) -> list[PresentWait]:
         """The wait for a value of the others, if this member is in one; called from another thread."""
         return declared(self.group, self._taking)
 
@@ -293,7 +293,7 @@ class Prefixed:
         return self._membership.take(f"{self._prefix}/{key}", seconds)
 
 
-def _agents(waits: Sequence[Wait]) -> list[int]:
+def _agents(waits: Sequence[PresentWait]) -> list[int]:
     return sorted({agent for wait in waits for agent in wait.agents})
 
 
@@ -316,7 +316,7 @@ def _connect(store: Store, claim: Claim, seconds: float) -> tuple[socket.socket,
         connection = None
         try:
             connection = socket.create_connection((store.host, store.port), timeout=left)
-            keep_alive(connection)
+            keep_alive(connection, seconds)
             session = initiate(connection, Initiator(store.secret, claim), min(left, HANDSHAKE_SECONDS))
         except Refused as error:
             _close(connection)

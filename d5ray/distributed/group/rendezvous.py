@@ -19,6 +19,7 @@ from d5ray.frameworks.sockets import keep_alive
 LENGTH = struct.Struct("!I")
 PURPOSE = "rendezvous"
 GONE = "its process ended or its host is out of reach"
+KEPT_SECONDS = 120.0  # for which a host may be silent, unless the members have another time-out
 MOST_STRANGERS = 256  # connections that have not proved themselves; more end the oldest of them
 MOST_MEMBERS = 2**16  # of a group
 MOST_ROOMS = 2**12
@@ -127,14 +128,18 @@ class Rendezvous:
     """A server on a free port of `host`, in a thread of this process; members connect with `Membership`.
 
     It keeps small values by key for every group, and holds a connection to each member: when the connection
-    breaks, because the process ended or its host does not answer for 4 s, all others of the group are told.
+    breaks, because the process ended or its host does not answer for `seconds`, all others of the group are
+    told.
 
     Nothing is read from who has not proved the run's secret but the handshake, and frames carry proof of
     their sender. What one member may leave here is bounded.
     """
 
-    def __init__(self, host: str = "127.0.0.1", secret: Secret | None = None) -> None:
-        """secret: of the run; None draws one, which `address` has."""
+    def __init__(
+        self, host: str = "127.0.0.1", secret: Secret | None = None, seconds: float = KEPT_SECONDS
+    ) -> None:
+        """secret: of the run; None draws one, which `address` has. seconds: the members' time-out."""
+        self._seconds = seconds
         self._rooms: dict[str, _Room] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._strangers: dict[asyncio.StreamWriter, None] = {}  # the oldest first
@@ -183,7 +188,7 @@ class Rendezvous:
         if len(self._strangers) > MOST_STRANGERS:
             next(iter(self._strangers)).transport.abort()
         try:
-            keep_alive(writer.get_extra_info("socket"))
+            keep_alive(writer.get_extra_info("socket"), self._seconds)
             async with asyncio.timeout(HANDSHAKE_SECONDS):
                 rank, session = await self._proved(reader, writer)
                 receiver = session.receiver()

@@ -10,7 +10,7 @@ from d5ray.distributed.group.group import Group
 
 @final
 @dataclass(frozen=True)
-class Wait:
+class PresentWait:
     """One wait of an agent, as it tells it from another thread while it lasts.
 
     operation: what it waits in. seconds: how long by now. agents: the ranks of those that it waits for.
@@ -29,13 +29,13 @@ class Wait:
         return f"in {self.operation} for {' and '.join(whom) or 'others'}"
 
 
-def declared(group: Group, waiting: tuple[float, Sequence[int], object] | None) -> list[Wait]:
+def declared(group: Group, waiting: tuple[float, Sequence[int], object] | None) -> list[PresentWait]:
     """The wait of a group's member, if it has one. waiting: since when, for which members, in what."""
     if waiting is None:
         return []
     since, ranks, operation = waiting
     agents = tuple(group.agent(rank) for rank in ranks)
-    return [Wait(str(operation), time.monotonic() - since, agents)]
+    return [PresentWait(str(operation), time.monotonic() - since, agents)]
 
 
 def named(ranks: Iterable[int]) -> str:

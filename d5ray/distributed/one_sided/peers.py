@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.scheduler import Scheduler
 from d5ray.distributed.topologies.topology import Topology
@@ -197,6 +198,10 @@ class Peers(ABC):
     def _collect(
         self, number: int, wanted: Mapping[int, int], most: Mapping[int, int] | None
     ) -> list[Letter]: ...
+
+    def waits(self) -> list[PresentWait]:
+        """The waits of this agent for others as they last now; called from another thread."""
+        return []
 
     def lose(self, rank: int) -> None:
         """An agent is gone: nobody waits for it, or sends to it."""

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -13,6 +14,7 @@ import numpy as np
 
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.one_sided.peers import MOST_ARRAYS, Array, Letter, Peers, sorted_out
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.connection import LEAVE_SECONDS, Channel
@@ -74,6 +76,7 @@ class RemotePeers(Peers):
             ranks=range(self.topology.agents),
             rank=self.rank,
             encrypted=group.encrypted,
+            seconds=group.timeout_seconds,
         )
         if addresses is None:
             told = json.dumps(asdict(self._service.address)).encode()
@@ -83,6 +86,7 @@ class RemotePeers(Peers):
         self._caller = Caller(secret, PURPOSE, self.rank, self._node, group.encrypted)
         self._channels: dict[int, Channel] = {}
         self._connecting = threading.Lock()
+        self._under_way: dict[int, tuple[float, str, tuple[int, ...]]] = {}  # waits, by thread
 
     @property
     def window(self) -> Array:
@@ -114,13 +118,30 @@ class RemotePeers(Peers):
             super().admit(rank)
 
     def drain(self) -> None:
-        for outbox in self._outboxes.values():
-            outbox.drain(self.timeout_seconds)
+        for to, outbox in list(self._outboxes.items()):
+            with self._waiting("the post", to):
+                outbox.drain(self.timeout_seconds)
 
     def lose(self, rank: int) -> None:
         super().lose(rank)
         with self._news:
             self._news.notify_all()
+
+    def waits(self) -> list[PresentWait]:
+        now = time.monotonic()
+        return [
+            PresentWait(what, now - since, agents) for since, what, agents in list(self._under_way.values())
+        ]
+
+    @contextlib.contextmanager
+    def _waiting(self, what: str, *agents: int) -> Iterator[None]:
+        """The calling thread waits for these agents while the block runs."""
+        me = threading.get_ident()
+        self._under_way[me] = time.monotonic(), what, agents
+        try:
+            yield
+        finally:
+            self._under_way.pop(me, None)
 
     # -- windows ---------------------------------------------------------------------------------------
 
@@ -207,7 +228,8 @@ class RemotePeers(Peers):
             return
         if to not in self._outboxes:  # it also gives back: what is under way comes back first
             self._outboxes[to] = _Outbox(lambda posted: self._send(to, posted))
-        self._outboxes[to].put(letter, self.timeout_seconds)
+        with self._waiting("the post", to):
+            self._outboxes[to].put(letter, self.timeout_seconds)
 
     def _send(self, to: int, letter: Letter) -> None:
         """Runs in the outbox's thread."""
@@ -277,7 +299,10 @@ class RemotePeers(Peers):
             return all(self._came[source] >= count or source in self.gone for source, count in wanted.items())
 
         with self._news:
-            if not self._news.wait_for(here, timeout=self.timeout_seconds):
+            if not here():
+                with self._waiting("the collection of letters", *wanted):
+                    self._news.wait_for(here, timeout=self.timeout_seconds)
+            if not here():
                 late = [source for source, count in wanted.items() if self._came[source] < count]
                 raise PeerLost(late[0], f"no letter came from it within {self.timeout_seconds:g} s")
             taken = sorted_out(self._letters, most)
@@ -302,7 +327,13 @@ class RemotePeers(Peers):
         payload: Any = frames.EMPTY,
         into: Array | None = None,
     ) -> FrameHeader:
-        frame = channel.call(kind, numbers, payload, into)
+        me = threading.get_ident()
+        if kind != POST:  # for the outbox nobody waits
+            self._under_way[me] = time.monotonic(), "an average of two windows", (channel.to,)
+        try:
+            frame = channel.call(kind, numbers, payload, into)
+        finally:
+            self._under_way.pop(me, None)
         if frame.kind == FAILED:
             raise PeerLost(None, "the other agent's peer is gone")
         return frame

@@ -11,6 +11,7 @@ import numpy as np
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.communicators.background import Handle
 from d5ray.distributed.compression.compressor import Compressor, computed_in
+from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.parameter_server.requests import Array, Reply
 from d5ray.distributed.parameter_server.servers import bounds
 from d5ray.distributed.rpc.dtypes import numpy_dtype
@@ -206,6 +207,10 @@ class Server(ABC):
     def keep(self, kept: Sequence[Packed]) -> None:
         """Let every shard go on from a checkpoint; to be called by one agent, before the first push."""
 
+    def waits(self) -> list[PresentWait]:
+        """The waits of this agent for answers as they last now; called from another thread."""
+        return []
+
     def _announce(self, compressor: Compressor) -> None:  # noqa: B027 - the simulation needs none
         """Let the shards know by what pushes are compressed from now on."""
 
@@ -311,6 +316,7 @@ class BackgroundRequests:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self.awaited = 0  # how many threads wait for an operation now
         self._last: Handle | None = None
         self._queue = server.scheduler.queue()
         server.scheduler.spawn(self._run, "d5ray-server")
@@ -335,6 +341,7 @@ class BackgroundRequests:
             server.timeout_seconds,
             server.scheduler,
             server.traffic,
+            self,
         )
         self._last = handle
         self._queue.put(handle)
@@ -344,6 +351,10 @@ class BackgroundRequests:
         """Return when all that was started is done."""
         if self._last is not None and not self._last.done():
             self._last.wait()
+
+    def unawaited(self) -> bool:
+        """True if something is under way that nobody waits for."""
+        return self._last is not None and not self._last.done() and not self.awaited
 
     def _run(self) -> None:
         while (handle := self._queue.get()) is not None:

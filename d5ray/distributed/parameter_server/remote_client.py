@@ -1,6 +1,7 @@
 """The agent's side of parameter servers in other processes: frames over sockets, arrays in shared memory"""
 
 import json
+import time
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -11,6 +12,7 @@ from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.plain_data import described
+from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.parameter_server.client import Answer, Ask, Server
 from d5ray.distributed.parameter_server.frame_kinds import (
     BEGIN,
@@ -115,6 +117,14 @@ class RemoteServer(Server):
             self._start._queue.put(None)  # its thread ends
         if self._region is not None:
             self._region.close_descriptor()
+
+    def waits(self) -> list[PresentWait]:
+        if self._start is not None and self._start.unawaited():
+            return []
+        asked, now = list(self._asked.items()), time.monotonic()
+        return [
+            PresentWait("an operation", now - channel.since, servers=(shard,)) for shard, channel in asked
+        ]
 
     def kept(self) -> list[Packed]:
         found = []

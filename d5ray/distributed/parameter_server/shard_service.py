@@ -90,6 +90,7 @@ class ShardServer:
             purpose=PURPOSE,
             ranks=frozenset((*members, *guests)),
             encrypted=encrypted,
+            seconds=seconds,
         )
 
     @property

@@ -44,9 +44,10 @@ class Channel:
         self.address = address
         self.near = region is not None and address.near(caller.node)
         self.lock = threading.Lock()
+        self.since = 0.0  # when it was asked last
         self._patience = patience_seconds
         self._caller, self._hello, self._region, self._seconds = caller, hello, region, seconds
-        self._to = to
+        self.to = to
         self._wire: FrameStream | None = None
         self._deadline = 0.0  # until which a connection that broke is made again
         self._closed = False
@@ -74,6 +75,7 @@ class Channel:
     def send(self, kind: int, numbers: tuple[int, ...], payload: frames.Bytes, into: Array | None) -> None:
         """Send a request; its arrays stay as they are until `answer` has returned."""
         self._request, self._into = (kind, numbers, payload), into
+        self.since = time.monotonic()
         self._deadline = 0.0
         try:
             (self._wire or self._connect(self._seconds)).send(*self._request)
@@ -124,7 +126,7 @@ class Channel:
     def _connect(self, seconds: float) -> FrameStream:
         if self._closed:
             raise PeerLost(None, "the connection was closed here")
-        made = connect(self.address, self._caller, self._hello, self._region, seconds, to=self._to)
+        made = connect(self.address, self._caller, self._hello, self._region, seconds, to=self.to)
         self._wire = made
         made.socket.settimeout(self._seconds)
         for request in self._prologue:

@@ -36,6 +36,7 @@ MAX_ERROR_BYTES = 2**16
 MOST_STRANGERS = 256  # connections to a listener that have not proved themselves; more end the oldest
 MOST_OF_ONE = 8  # connections of one rank; more end the oldest, which it has given up
 GRACE_SECONDS = 1.0  # for the requests that are served when a service ends
+KEPT_SECONDS = 120.0  # for which a client's host may be silent, unless the agents have another time-out
 RETRY_SECONDS = 0.05  # before a connection is accepted that could not be, for want of open files
 _CREDENTIALS = struct.Struct("3i")  # process, user and group at the other end of a Unix socket
 
@@ -149,9 +150,13 @@ class Service:
         ranks: Container[int],
         rank: int = ANYONE,
         encrypted: bool = False,
+        seconds: float = KEPT_SECONDS,
     ) -> None:
-        """ranks: of clients. rank: of the service, where it is an agent. encrypted: as in `Group`."""
-        self._serve, self._ranks = serve, ranks
+        """ranks: of clients. rank: of the service, where it is an agent. encrypted: as in `Group`.
+
+        seconds: for which a client's host may be silent.
+        """
+        self._serve, self._ranks, self._seconds = serve, ranks, seconds
         self._open = True
         self._lock = threading.Condition()
         self._connections: dict[socket.socket, None] = {}
@@ -214,7 +219,7 @@ class Service:
         rank = ANYONE
         try:
             if connection.family != socket.AF_UNIX:
-                keep_alive(connection)
+                keep_alive(connection, self._seconds)
             client = self._welcome(connection)
             rank = client.rank
             with self._lock:
@@ -339,7 +344,7 @@ def connect(
                 raise Refused("a process of another user answers")
         else:
             connection = socket.create_connection((address.host, address.port), timeout=seconds)
-            keep_alive(connection)
+            keep_alive(connection, seconds)
         claim = Claim(caller.purpose, address.identity, caller.rank, to)
         session = initiate(connection, Initiator(caller.secret, claim, encrypted=caller.encrypted), seconds)
         connection.settimeout(seconds)

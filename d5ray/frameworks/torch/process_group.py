@@ -64,7 +64,7 @@ class GlooGroup:
         try:
             with listeners() as self._listeners:
                 options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
-            with kept_alive():
+            with kept_alive(timeout_seconds):
                 self._group: Any = dist.ProcessGroupGloo(self._store, rank, size, options)
         except RuntimeError as error:
             raise _broken(None, str(error)) from error

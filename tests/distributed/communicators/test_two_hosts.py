@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,10 @@ from tests.distributed.stores import read, written
 from tests.hosts import Host, hosts
 from tests.patience import patience
 
-NOTICED_SECONDS = 6.0  # a host that does not answer is noticed after 4 s of silence
+SECONDS = 20.0  # the time-out, after which a host that does not answer is noticed at the latest
+NOTICED_SECONDS = 6.0  # later than that, with the time in which the members agree on who it was
+APART_SECONDS = 8.0  # of a partition
+STEPS, STEP_SECONDS = 400, 0.01
 
 
 def member(rank: int, hosted_at: str, address: str, nodes: str, ends: str) -> None:
@@ -29,7 +33,7 @@ def member(rank: int, hosted_at: str, address: str, nodes: str, ends: str) -> No
         3,
         read(hosted_at),
         host=address,
-        timeout_seconds=30.0,
+        timeout_seconds=SECONDS,
         nodes=tuple(nodes.split(",")),
     )
     communicator = backends.join("auto", group, Complete(3))
@@ -43,6 +47,12 @@ def member(rank: int, hosted_at: str, address: str, nodes: str, ends: str) -> No
                 time.sleep(0.01)
         except PeerLost as error:
             say(lost=error.rank, at=time.time())
+    if ends == "after steps":
+        for step in range(STEPS):
+            communicator.allreduce(array, "mean")
+            array += np.random.default_rng([step, rank]).standard_normal(len(array))
+            time.sleep(STEP_SECONDS)
+        say(sha256=sha256(array.tobytes()).hexdigest())
     communicator.close()
 
 
@@ -86,9 +96,9 @@ def test_a_group_over_two_hosts_reduces_and_uses_memory_within_a_host() -> None:
 
 @pytest.mark.slow
 def test_a_host_that_is_unplugged_is_named() -> None:
-    """No FIN comes from a host whose cable is pulled; the others know within seconds who it was."""
+    """No FIN comes from a host whose cable is pulled; the others know by the time-out who it was."""
     with hosts(3) as places:
-        rendezvous = Rendezvous("10.213.77.254")
+        rendezvous = Rendezvous("10.213.77.254", seconds=SECONDS)
         processes = started(places, "a,b,c", "lost", rendezvous.address)
         try:
             assert processes[0].stdout is not None
@@ -99,12 +109,40 @@ def test_a_host_that_is_unplugged_is_named() -> None:
             said = finished([processes[0], processes[2]])
             for lines in said:
                 assert lines[-1]["lost"] == 1
-                assert lines[-1]["at"] - pulled < patience(NOTICED_SECONDS)
+                assert lines[-1]["at"] - pulled < SECONDS + patience(NOTICED_SECONDS)
         finally:
             for process in processes:
                 process.kill()
                 process.communicate()
             rendezvous.close()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("nodes", "backend"), [("a,b,c", "gloo"), ("a,a,b", "hierarchical")])
+def test_a_partition_shorter_than_the_time_out_is_survived(nodes: str, backend: str) -> None:
+    """8 s without a cable, under a time-out of 20 s: all steps are done, with the result of a run without."""
+    found = []
+    for apart in (True, False):
+        with hosts(3) as places:
+            rendezvous = Rendezvous("10.213.77.254", seconds=SECONDS)
+            by_node = dict(zip("abc", places, strict=True))
+            at = [by_node[node] for node in nodes.split(",")]
+            processes = started(at, nodes, "after steps", rendezvous.address)
+            try:
+                assert processes[0].stdout is not None
+                assert json.loads(processes[0].stdout.readline())["backend"] == backend
+                if apart:
+                    time.sleep(0.5)
+                    at[2].unplug()
+                    time.sleep(APART_SECONDS)
+                    at[2].plug()
+                found.append([lines[-1]["sha256"] for lines in finished(processes)])
+            finally:
+                for process in processes:
+                    process.kill()
+                    process.communicate()
+                rendezvous.close()
+    assert found[0] == found[1]
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from d5ray.distributed.communicators.point_to_point.collectives import Flat, Pie
 from d5ray.distributed.communicators.point_to_point.communicator import Conversation, PointToPoint
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.membership import Membership, Prefixed
-from d5ray.distributed.group.waits import Wait, declared
+from d5ray.distributed.group.waits import PresentWait, declared
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
 
@@ -147,7 +147,7 @@ class Gloo(PointToPoint):
         for handshake in handshakes:
             handshake.finish()
 
-    def _waits(self) -> list[Wait]:
+    def _waits(self) -> list[PresentWait]:
         waiting = None
         if (busy := self._busy) is not None:
             since, outgoing, incoming, conversation = busy

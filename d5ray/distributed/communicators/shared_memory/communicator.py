@@ -21,7 +21,7 @@ from d5ray.distributed.communicators.shared_memory.segments import supported as 
 from d5ray.distributed.communicators.shared_memory.zero_copy import ZeroCopy
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.membership import Membership
-from d5ray.distributed.group.waits import Wait, declared
+from d5ray.distributed.group.waits import PresentWait, declared
 from d5ray.distributed.rpc.dtypes import numpy_dtype
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError, PeerLost
@@ -99,7 +99,7 @@ class SharedMemory(Communicator):
         segment = share(self._membership, key, stride, 0, stride if self.rank == 0 else 0)
         return segment.bytes[: elements * kind.itemsize].view(kind)
 
-    def _waits(self) -> list[Wait]:
+    def _waits(self) -> list[PresentWait]:
         return declared(self.group, self._guard.waiting) + self._membership.own_waits()
 
     def _agree(self, key: str, wanted: str) -> int:
