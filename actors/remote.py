@@ -9,7 +9,7 @@ import ray
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from d5ray.actors.cluster.placement import Place, process_of, reserve, strategy
+from d5ray.actors.cluster.placement import Place, end_process, process_of, reserve, strategy
 from d5ray.actors.group.run_row import RunPlan, new_run_id
 from d5ray.actors.metrics.aggregator import MetricsAggregator
 from d5ray.actors.metrics.exporter import MetricsExporter
@@ -125,6 +125,15 @@ class RunActors:
     def _kill(self) -> None:
         while self._made:
             ray.kill(self._made.pop())
+
+    def kill(self, actor: Any, place: Place) -> None:
+        """End an actor's process by SIGKILL, which a stopped one obeys too."""
+        if place.node == self.node:
+            end_process(place)
+        else:
+            ending: Any = ray.remote(end_process)
+            ending.options(num_cpus=0, scheduling_strategy=self._on(place.node)).remote(place)
+        ray.kill(actor)
 
     def _actor(self, kind: type, given: Any, name: str, where: Any, cpus: float = 0.0, **groups: int) -> Any:
         named = None if name in self._names else name

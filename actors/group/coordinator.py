@@ -4,7 +4,7 @@ A plain class, held by the driver.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from d5ray.actors.cluster.placement import Place
 from d5ray.actors.metrics.exporter import MetricsExporter, silent
@@ -47,8 +47,10 @@ class Coordinator:
         self._exporter = exporter or silent()
         self._exporter.start(self.readings)
 
-    def issue(self, places: list[Place]) -> list[Group]:
+    def issue(self, places: list[Place], agents: Sequence[int] = ()) -> list[Group]:
         """The next epoch's group, one description a member, in the order of their ranks.
+
+        agents: their ranks among all agents; by default the same.
 
         Members are reached at the loopback address where all share a node, and so is the rendezvous where
         they share the driver's.
@@ -58,7 +60,7 @@ class Coordinator:
         together = len(set(nodes)) == 1
         host = LOOPBACK if set(nodes) == {self.here.node} else self.here.address
         if host not in self._rendezvous:
-            self._rendezvous[host] = Rendezvous(host, self._secret)
+            self._rendezvous[host] = Rendezvous(host, self._secret, self.timeout_seconds)
         return [
             Group(
                 name=self.name,
@@ -70,6 +72,7 @@ class Coordinator:
                 timeout_seconds=self.timeout_seconds,
                 nodes=nodes,
                 encrypted=self._encrypted,
+                agents=tuple(agents),
             )
             for rank, place in enumerate(places)
         ]

@@ -20,6 +20,7 @@ from d5ray.actors.group.coordinator import Coordinator
 from d5ray.actors.group.ending import LastAnswers, steps_recorded, take
 from d5ray.actors.group.loading import Loading
 from d5ray.actors.group.progress_bar import Bar
+from d5ray.actors.group.progress_watch import ProgressWatch
 from d5ray.actors.group.recovery import Recovery
 from d5ray.actors.group.roster import AgentRoster
 from d5ray.actors.group.run_row import RunPlan
@@ -102,6 +103,7 @@ class TrainingGroup(TrainingRun):
         self.startup_seconds = timings.seconds
         self.aggregator.begin(self._actors.begin())
         self._recovery = Recovery(self._plan, members, self.aggregator.note)
+        self._progress = ProgressWatch(self._plan, members, self.aggregator.note)
         preparing = members.make()
         dataset = loading.dataset.result()
         timings.lap("data set and placement")
@@ -186,7 +188,7 @@ class TrainingGroup(TrainingRun):
         self._servers.resume(self._members.present)
         self._servers.keep()
         self._monitors.phase("train")
-        calls = TrainCalls(self._plan, self._members, last)
+        calls = TrainCalls(self._plan, self._members, last, self._progress, self._kill, self.aggregator.note)
         for rank in self._members.present:
             calls.go_on(rank, first)
         self._begun = self._begun or time.monotonic()
@@ -230,6 +232,8 @@ class TrainingGroup(TrainingRun):
         if self._recovery.restarts:
             seconds = LOOK_SECONDS
             self._members.look()
+        calls.end_stuck()
+        seconds = min(seconds, self._progress.interval)
         done, _ = ray.wait([*calls.pending, *watched], num_returns=1, timeout=seconds)
         session.check_alive()
         self.aggregator.check()
@@ -281,6 +285,9 @@ class TrainingGroup(TrainingRun):
             except RayError:
                 get([call], CALL_SECONDS, what)  # raises what people can read
         return dead
+
+    def _kill(self, rank: int) -> None:
+        self._actors.kill(self.agents[rank], self.places[rank])
 
     def _watch(self) -> Any:
         """Where the first agent is; None if it does not say."""

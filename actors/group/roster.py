@@ -196,7 +196,7 @@ class AgentRoster:
     def _form(self, method: str, given: Any) -> Formed:
         """Let all that are there form a group by this method, to which this is given."""
         ranks = self.present
-        groups = self.coordinator.issue([self.places[rank] for rank in ranks])
+        groups = self.coordinator.issue([self.places[rank] for rank in ranks], ranks)
         calls = {
             getattr(self.agents[rank], method).remote(group, given): group
             for rank, group in zip(ranks, groups, strict=True)
@@ -292,7 +292,7 @@ class AgentRoster:
     def _join_without_late(self) -> str:
         """Let the others join each other so that the late ones can come; gives the backend's name."""
         present, late = self.present, sorted(self.gone)
-        groups = self.coordinator.issue([self.places[rank] for rank in present])
+        groups = self.coordinator.issue([self.places[rank] for rank in present], present)
         topology = self._topology
         calls = [
             self.agents[rank].take_first.remote(group, topology)

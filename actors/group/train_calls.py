@@ -1,7 +1,7 @@
 """The agents' calls of `train` up to one step: which are under way, and how the others ended"""
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, final
@@ -10,12 +10,13 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from d5ray.actors.calls import cause_of
+from d5ray.actors.group.progress_watch import ProgressWatch
 from d5ray.actors.group.roster import AgentRoster
 from d5ray.actors.group.run_row import RunPlan
+from d5ray.actors.session import session
 from d5ray.agent.outcome import Outcome
 from d5ray.errors import AgentError, first_line
 
-LOSS_SECONDS: Final = 30.0  # in which all have noticed that another agent of their group is gone
 DEATH_SECONDS: Final = 10.0  # for Ray to tell of a death that others have noticed
 STOP_SECONDS: Final = 2.0  # for an agent to end its step after it was told to
 
@@ -28,8 +29,20 @@ class TrainCalls:
     without gradients of those that have done their steps while others have not, by rank.
     """
 
-    def __init__(self, plan: RunPlan, members: AgentRoster, last: int) -> None:
+    def __init__(
+        self,
+        plan: RunPlan,
+        members: AgentRoster,
+        last: int,
+        watch: ProgressWatch,
+        kill: Callable[[int], None],
+        note: Callable[..., None],
+    ) -> None:
+        """kill: ends the process of the agent with this rank. note: keeps an event."""
         self._members, self.last = members, last
+        self._watch, self._kill, self._note = watch, kill, note
+        self._patience = plan.experiment.stuck_seconds or plan.experiment.timeout_seconds
+        self._stuck: dict[int, str] = {}  # why agents were killed, by rank
         self._lingers = plan.experiment.distributed_optimizer.lingers
         mesh = plan.experiment.mesh
         several = mesh is not None and mesh.shares_networks  # then some wait for others in any case
@@ -66,8 +79,9 @@ class TrainCalls:
         """The rank and the outcome of a call that came back."""
         rank = self.pending.pop(reference)
         outcome = _outcome(reference, rank)
+        stuck = self._stuck.pop(rank, "")
         if outcome.status == "died":
-            outcome = replace(outcome, reason=outcome.reason + self._after_death)
+            outcome = replace(outcome, reason=(stuck or outcome.reason) + self._after_death)
         return rank, outcome
 
     def keep(self, rank: int, outcome: Outcome) -> None:
@@ -105,35 +119,53 @@ class TrainCalls:
             self.outcomes[rank] = Outcome("stopped", 0, f"TrainingAgent(rank={rank}) did not end its step")
         self.pending.clear()
 
+    def end_stuck(self, wanted: Collection[int] = ()) -> None:
+        """Kill an agent that is stuck: it is dead then. wanted: ranks that the run itself waits for."""
+        lost = any(outcome.status == "peer_lost" for outcome in self.outcomes.values())
+        stuck = self._watch.look(self.pending.values(), wanted, lost=lost)
+        if stuck is None:
+            return
+        self._stuck[stuck.rank] = stuck.reason
+        self._note("agent_stuck", stuck.rank, seconds=stuck.seconds, reason=stuck.reason, waits=stuck.waits)
+        self._kill(stuck.rank)
+
     def interrupted(self, lost: int) -> dict[int, Outcome]:
         """Wait for all, which notice that they have lost this agent; how they ended, by rank."""
-        back = [self.take(reference) for reference in self._back(LOSS_SECONDS)]
-        for rank in self.pending.values():
-            raise AgentError(
-                f"TrainingAgent(rank={rank}) did not notice within {LOSS_SECONDS:g} s that "
-                f"TrainingAgent(rank={lost}) died"
-            )
-        found = self.outcomes | dict(back)
+        found = self.outcomes | self._noticed(lost, list(self.pending.values()))
         self.outcomes.clear()
         self._death_by = 0.0
         return found
 
     def left_alone(self, lost: int, members: Collection[int]) -> dict[int, Outcome]:
         """Wait for the agents that hold a network with this one, which has died; how they ended, by rank."""
-        calls = [reference for reference, rank in self.pending.items() if rank in members]
-        back = ray.wait(calls, num_returns=len(calls), timeout=LOSS_SECONDS)[0] if calls else []
-        found = dict(self.take(reference) for reference in back)
-        if still := [rank for rank in self.pending.values() if rank in members]:
-            raise AgentError(
-                f"TrainingAgent(rank={still[0]}) did not notice within {LOSS_SECONDS:g} s that "
-                f"TrainingAgent(rank={lost}) died"
-            )
+        found = self._noticed(lost, members)
         for rank in members:
             self._idle.pop(rank, None)
             if (outcome := self.outcomes.pop(rank, None)) is not None:
                 found[rank] = outcome
         if not any(outcome.status == "peer_lost" for outcome in self.outcomes.values()):
             self._death_by = 0.0
+        return found
+
+    def _noticed(self, lost: int, members: Collection[int]) -> dict[int, Outcome]:
+        """How the agents ended that train among these, which notice that they have lost another one.
+
+        Who is busy with an evaluation, a checkpoint or a batch notices it later, and is waited for as long as
+        it makes progress.
+        """
+        found: dict[int, Outcome] = {}
+        while calls := [reference for reference, rank in self.pending.items() if rank in members]:
+            back, _ = ray.wait(calls, num_returns=len(calls), timeout=self._watch.interval)
+            session.check_alive()
+            found |= dict(self.take(reference) for reference in back)
+            waited = [rank for rank in self.pending.values() if rank in members]
+            self.end_stuck(waited)
+            for rank in waited:
+                if self._watch.idle_seconds(rank) > self._patience + DEATH_SECONDS:
+                    raise AgentError(
+                        f"TrainingAgent(rank={rank}) made no progress for {self._patience:g} s, and did not "
+                        f"notice that TrainingAgent(rank={lost}) died"
+                    )
         return found
 
     def _back(self, seconds: float) -> list[Any]:

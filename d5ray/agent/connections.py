@@ -17,6 +17,7 @@ from d5ray.distributed.checkpoints.rollback import Committed, RestartPoint, begu
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.simple.absent import Absent
 from d5ray.distributed.group.group import Group
+from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.one_sided.peers import Peers
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
@@ -258,6 +259,12 @@ class Connections:
             return 0
         self.server.reroute(shard, address)
         return self.server.acknowledged[shard]
+
+    def waits(self) -> list[PresentWait]:
+        """The waits of this agent for others as they last now; called from another thread."""
+        group = () if self.communication is None else (self.communication,)
+        others = [each for each in (self.server, self.peers) if each is not None]
+        return [wait for each in (*group, *self.within, *others) for wait in each.waits()]
 
     def drain(self) -> None:
         """Return when servers and peers have everything."""

@@ -1,6 +1,8 @@
 """An agent's events: calls their hooks, does what they ask for, and knows when they end the training"""
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, final
 
 from d5ray.agent.connections import Connections
@@ -31,6 +33,7 @@ class AgentEvents:
     moment     what the hooks see
     finalized  whether the parameters are those to be evaluated; the agent says so
     aside      whether time has passed that belongs to no step: in an evaluation or a checkpoint
+    doing      what takes that time now; empty while the agent trains
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class AgentEvents:
         self._run_id, self._folder = run_id, folder
         self.stops = any(event.stops for event in self._events)
         self.finalized = self.aside = False
+        self.doing = ""
         self.hooks = Hooks(self._events)
         self.moment = Moment(
             rank=rank,
@@ -69,6 +73,15 @@ class AgentEvents:
         """Call these hooks, one after the other."""
         for hook in hooks:
             hook(self.moment)
+
+    @contextmanager
+    def busy(self, doing: str) -> Iterator[None]:
+        """A context in which the agent does this."""
+        self.doing = doing
+        try:
+            yield
+        finally:
+            self.doing = ""
 
     def agree_to_stop(self, ends_epoch: bool) -> bool:
         """True if the training ends after this step, because an event of any agent asks for it."""
@@ -120,7 +133,8 @@ class AgentEvents:
         here = Saved(moment.step, moment.epoch, self.finalized, moment.elapsed_seconds)
         facts = {"run_id": self._run_id, "experiment": comparable(self._experiment.describe())}
         optimizer, executor = self._connections.optimizer, self._executor
-        saved = save(place, keep, self._savers, optimizer, executor, self._events, here, facts)
+        with self.busy("writes a checkpoint"):
+            saved = save(place, keep, self._savers, optimizer, executor, self._events, here, facts)
         self._recorder.event(
             "checkpoint",
             step=here.step,

@@ -1,8 +1,11 @@
 """The loop of an agent: draw a batch, let the rule step, record the step, call the events"""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import isfinite, nan
-from typing import final
+from typing import Any, final
+
+import numpy as np
 
 from d5ray.agent.connections import Connections
 from d5ray.agent.data import AgentData
@@ -17,6 +20,7 @@ from d5ray.experiment import Experiment
 from d5ray.training.batches.loader import pieces_to_test
 
 NS = 1e-9
+Piece = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]  # inputs and labels
 IDLE_SECONDS = 1e-4  # of a round without gradients, at least
 
 
@@ -36,6 +40,7 @@ class TrainingLoop:
 
     progress     where it is
     over         the event that no agent trains any more
+    pieces       how many pieces of test data it has evaluated so far
     """
 
     def __init__(
@@ -49,6 +54,7 @@ class TrainingLoop:
     ) -> None:
         self.progress = Progress(step=0, epoch=0, loss=nan, accuracy=None)
         self.over = scheduler.event()
+        self.pieces = 0
         self._experiment, self._scheduler, self._now = experiment, scheduler, scheduler.now
         self._connections, self._data, self._events, self._records = connections, data, events, records
         self._evaluates = experiment.evaluate and len(data.dataset.test) > 0
@@ -219,7 +225,8 @@ class TrainingLoop:
         events.happen(events.hooks.before_test)
         begin = self._now()
         pieces = pieces_to_test(self._data.dataset.test, self._experiment.pipeline)
-        result = self._connections.executor.evaluate_pieces(pieces)
+        with events.busy("evaluates"):
+            result = self._connections.executor.evaluate_pieces(self._counted(pieces))
         seconds = (self._now() - begin) * NS
         accuracy = result.accuracy if loss.classifies else None
         self._records.evaluated(progress.step - 1, progress.epoch, (result.loss, accuracy, seconds))
@@ -227,6 +234,12 @@ class TrainingLoop:
         progress.accuracy = accuracy
         events.moment.evaluation = result
         events.happen(events.hooks.after_test)
+
+    def _counted(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """The pieces, counted as they are asked for."""
+        for piece in pieces:
+            yield piece
+            self.pieces += 1
 
     def idle(self, rounds: int | None) -> int:
         """Do idle rounds, without gradients, until `over`, or that many; gives their number."""

@@ -18,6 +18,7 @@ from d5ray.agent.outcome import Outcome
 from d5ray.agent.records import AgentRecords
 from d5ray.agent.sink import RowExporter, Sink
 from d5ray.agent.user_errors import blaming
+from d5ray.agent.vitals import LONG_SECONDS, Vitals, WorkClock
 from d5ray.distributed.checkpoints.rollback import RestartPoint
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.mesh.assignments import Share
@@ -56,6 +57,7 @@ class TrainingAgent:
         scheduler = self._world.scheduler
         self.records = AgentRecords(experiment, rank, run_id, node, attempt, sink, exporter, scheduler)
         self._called = self._trains = False
+        self._clock = WorkClock()
         if exporter is not None:
             exporter.start(self.readings)
 
@@ -144,6 +146,7 @@ class TrainingAgent:
         if self._called or self.connections.optimizer.asynchronous:
             recorder.event("train", step=step, steps=steps)
         self._called = self._trains = True
+        self._clock.start()
         outcome = self._loop.train(steps)
         if not outcome.completed:
             recorder.event(outcome.status, step=outcome.step, reason=outcome.reason)
@@ -220,6 +223,13 @@ class TrainingAgent:
     def progress(self) -> Progress:
         """The agent's present step and state."""
         return copy.copy(self._loop.progress)
+
+    def vitals(self) -> Vitals:
+        """The signs of life of the agent: where it is, whether it computes, and whom it waits for."""
+        loop, waits = self._loop, self.connections.waits()
+        doing = (self.events.doing or "trains") if self._trains else ""
+        long = tuple(wait for wait in waits if wait.seconds >= LONG_SECONDS)
+        return Vitals(loop.progress.step, doing, loop.pieces, self._clock.seconds(), long)
 
     def rows(self) -> int:
         """Rows recorded since the start."""

@@ -7,7 +7,6 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from queue import SimpleQueue
 from typing import Any, final
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.waits import PresentWait
+from d5ray.distributed.one_sided.outbox import Outbox
 from d5ray.distributed.one_sided.peers import MOST_ARRAYS, Array, Letter, Peers, sorted_out
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.connection import LEAVE_SECONDS, Channel
@@ -32,7 +32,6 @@ PURPOSE = "gossip"
 DESCRIPTION_BYTES = 4096  # of a letter's arrays, at most
 LETTERS_OF_ONE = 2**16  # that were not collected, of one agent, which then has to wait
 BYTES_OF_ONE = 2**30  # of such letters, and 64 windows more
-OUTBOX_LETTERS = 64  # that may be on their way to one agent before `post` waits
 
 
 @final
@@ -65,7 +64,7 @@ class RemotePeers(Peers):
         self._letters: deque[Letter] = deque()
         self._came: dict[int, int] = defaultdict(int)
         self._uncollected: dict[int, list[int]] = defaultdict(lambda: [0, 0])  # letters and their bytes
-        self._outboxes: dict[int, _Outbox] = {}
+        self._outboxes: dict[int, Outbox] = {}
         secret = Secret.new() if group.store is None else group.store.secret  # of one that is alone
         self._service = Service(
             self._serve,
@@ -227,7 +226,7 @@ class RemotePeers(Peers):
             self._give_back(letter)
             return
         if to not in self._outboxes:  # it also gives back: what is under way comes back first
-            self._outboxes[to] = _Outbox(lambda posted: self._send(to, posted))
+            self._outboxes[to] = Outbox(lambda posted: self._send(to, posted))
         with self._waiting("the post", to):
             self._outboxes[to].put(letter, self.timeout_seconds)
 
@@ -359,44 +358,3 @@ def _description(words: Array) -> tuple[int, list[tuple[Any, int]]]:
     if any(type(size) is not int or size < 0 for _, size in arrays):
         raise Unexpected("a letter has arrays of no length")
     return number, arrays
-
-
-@final
-class _Outbox:
-    """Sends letters to one agent in a thread, one after the other."""
-
-    def __init__(self, send: Any) -> None:
-        self._queue: SimpleQueue[Letter | None] = SimpleQueue()
-        self._room = threading.Semaphore(OUTBOX_LETTERS)
-        self._under_way = 0
-        self._idle = threading.Condition()
-        self._send = send
-        threading.Thread(target=self._run, name="d5ray-outbox", daemon=True).start()
-
-    def put(self, letter: Letter, seconds: float) -> None:
-        if not self._room.acquire(timeout=seconds):
-            raise PeerLost(None, f"{OUTBOX_LETTERS} letters were not taken in within {seconds:g} s")
-        with self._idle:
-            self._under_way += 1
-        self._queue.put(letter)
-
-    @property
-    def idle(self) -> bool:
-        """True if no message is under way."""
-        with self._idle:
-            return not self._under_way
-
-    def drain(self, seconds: float) -> None:
-        with self._idle:
-            self._idle.wait_for(lambda: not self._under_way, timeout=seconds)
-
-    def close(self) -> None:
-        self._queue.put(None)
-
-    def _run(self) -> None:
-        while (letter := self._queue.get()) is not None:
-            self._send(letter)
-            self._room.release()
-            with self._idle:
-                self._under_way -= 1
-                self._idle.notify_all()

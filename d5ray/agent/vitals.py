@@ -1,0 +1,47 @@
+"""Vitals: the signs of life that an agent gives from another thread while it works"""
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Final, final
+
+from d5ray.distributed.group.waits import PresentWait
+
+LONG_SECONDS: Final = 1.0  # of a wait that is worth telling
+
+
+@final
+@dataclass(frozen=True)
+class Vitals:
+    """The state of an agent as it is seen from outside: its work, and whom it waits for.
+
+    doing: trains, evaluates, writes a checkpoint; empty: nothing. pieces: of evaluations done so far.
+    cpu_seconds: of the thread that works. waits: those that have lasted for `LONG_SECONDS`.
+    """
+
+    step: int
+    doing: str
+    pieces: int
+    cpu_seconds: float
+    waits: tuple[PresentWait, ...]
+
+    def awaited(self) -> set[int]:
+        """The ranks of the agents that this one waits for."""
+        return {rank for wait in self.waits for rank in wait.agents}
+
+
+@final
+class WorkClock:
+    """The processor's time that the thread has taken which works for an agent, read by another thread."""
+
+    def __init__(self) -> None:
+        self._clock: int | None = None  # no clock of a single thread: that of the process
+
+    def start(self) -> None:
+        """The calling thread is the one that works from now on."""
+        if hasattr(time, "pthread_getcpuclockid"):
+            self._clock = time.pthread_getcpuclockid(threading.get_ident())
+
+    def seconds(self) -> float:
+        """Seconds of the processor so far."""
+        return time.process_time() if self._clock is None else time.clock_gettime(self._clock)

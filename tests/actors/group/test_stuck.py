@@ -1,0 +1,170 @@
+"""Claims about agents that stop and do not die: they are found, named, and handled as the policy says"""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import d5ray as d5
+from d5ray.actors.group.group import TrainingGroup
+from d5ray.errors import AgentError
+from d5ray.recipes.engine.checking.agreements import agreements
+from d5ray.recipes.engine.checking.folder import Folder
+from tests.actors.group.test_failures import CASES, driver_events, experiment, processes
+from tests.conftest import wait_until
+
+STUCK_SECONDS = 6.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray_ends() -> Iterator[None]:
+    """One embedded Ray for the module's launches, and none afterwards."""
+    yield
+    d5.shutdown()
+
+
+@contextmanager
+def stopping(group: TrainingGroup, rank: int, after: float, seconds: float | None = None) -> Iterator[None]:
+    """SIGSTOP to an agent when it has trained so long; SIGCONT after these seconds, or never."""
+    over = threading.Event()
+
+    def run() -> None:
+        pid = group.places[rank].pid
+        if over.wait(after):
+            return
+        os.kill(pid, signal.SIGSTOP)
+        if seconds is not None:
+            over.wait(seconds)
+            os.kill(pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def noted(group: TrainingGroup, name: str) -> list[dict[str, Any]]:
+    """The details of the driver's events of this name, with the rank they tell of."""
+    rows = [row for row in d5.Run(group.folder).tables()["events"].to_pylist() if row["name"] == name]
+    return [json.loads(row["detail"]) | {"rank": row["rank"]} for row in rows if row["agent"] == "driver"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "on_failure"),
+    [("allreduce", "restart"), ("allreduce", "continue"), ("AD-PSGD", "restart"), ("ASGD", "continue")],
+)
+def test_an_agent_that_is_stopped_for_ever_is_killed_and_the_run_goes_on(name: str, on_failure: str) -> None:
+    """It is named, and with it who waited; the others end their training, alone or with another one."""
+    wanted = experiment(CASES[name], on_failure, stuck_seconds=STUCK_SECONDS, heartbeat_seconds=2.0)
+    with d5.launch(wanted, quiet=True) as group:
+        with stopping(group, 2, 0.7):
+            outcome = group.train(progress=False)
+        assert outcome.completed and outcome.step == wanted.epochs * group.built.steps_per_epoch
+    assert driver_events(d5.Run(group.folder).tables())[:3] == [
+        ("agent_silent", 2), ("agent_stuck", 2), ("agent_died", 2),
+    ]  # fmt: skip
+    (stuck,) = noted(group, "agent_stuck")
+    assert "TrainingAgent(rank=2) made no progress for " in stuck["reason"]
+    assert " waited for it: it did not answer, at step " in stuck["reason"]
+    wait_until(lambda: not processes(group), 10, lambda: str(processes(group)))
+    run = d5.Run(group.folder)
+    assert not list(agreements(Folder(run, run.row, run.tables())))
+
+
+@pytest.mark.full
+def test_without_a_policy_an_agent_that_is_stopped_ends_the_run_with_its_name() -> None:
+    """on_failure='stop': who was stuck, and who waited."""
+    wanted = experiment(CASES["allreduce"], "stop", stuck_seconds=STUCK_SECONDS)
+    group = d5.launch(wanted, quiet=True)
+    with pytest.raises(AgentError) as caught, group, stopping(group, 2, 0.7):
+        group.train(progress=False)
+    assert "TrainingAgent(rank=2) made no progress for 6 s while ranks 0, 1 and 3 waited for it" in str(
+        caught.value
+    )
+    wait_until(lambda: not processes(group), 10, lambda: str(processes(group)))
+
+
+class Asleep(d5.Event):
+    """Sleeps for ever before a step, as a file system that hangs would have it."""
+
+    def __init__(self, agent: int, at_step: int) -> None:
+        self.agent, self.at_step = agent, at_step
+
+    def before_step(self, moment: d5.events.Moment) -> None:
+        if moment.rank == self.agent and moment.step == self.at_step:
+            self.at_step = -1
+            time.sleep(3600)
+
+
+class Busy(d5.Event):
+    """Computes for many seconds before a step, where another agent kills itself meanwhile."""
+
+    def __init__(self, agent: int, dies: int, at_step: int, seconds: float) -> None:
+        self.agent, self.dies, self.at_step, self.seconds = agent, dies, at_step, seconds
+
+    def before_step(self, moment: d5.events.Moment) -> None:
+        if moment.step == self.at_step and moment.agents == 4:
+            at_step, self.at_step = self.at_step, -1
+            if moment.rank == self.dies:
+                time.sleep(1.0)
+                os.kill(os.getpid(), signal.SIGKILL)
+            until = time.monotonic() + self.seconds
+            while moment.rank == self.agent and time.monotonic() < until and moment.step == at_step:
+                sum(range(1000))
+
+
+@pytest.mark.full
+def test_an_agent_that_answers_and_does_nothing_is_stuck() -> None:
+    """It sleeps for ever before its 30th step: killed and started again, it goes on from there."""
+    wanted = experiment(
+        CASES["allreduce"], "continue", stuck_seconds=STUCK_SECONDS, events=Asleep(1, 30), epochs=3
+    )
+    with d5.launch(wanted, quiet=True) as group:
+        assert group.train(progress=False).completed
+    (stuck,) = noted(group, "agent_stuck")
+    assert stuck["rank"] == 1 and stuck["reason"].endswith("it answered, at step 30, where it trains")
+    assert sorted(stuck["waits"]) == ["0", "2", "3"]
+
+
+@pytest.mark.full
+def test_a_survivor_that_computes_for_long_notices_a_death_later_and_is_no_dead_one() -> None:
+    """Rank 1 computes for three times `stuck_seconds` while rank 2 dies: one death, and the run goes on."""
+    wanted = experiment(
+        CASES["allreduce"],
+        "continue",
+        stuck_seconds=STUCK_SECONDS,
+        events=Busy(1, 2, 20, 3 * STUCK_SECONDS),
+        epochs=3,
+    )
+    with d5.launch(wanted, quiet=True) as group:
+        assert group.train(progress=False).completed
+    assert [(each["rank"]) for each in noted(group, "agent_died")] == [2]
+    assert not noted(group, "agent_stuck")
+
+
+@pytest.mark.full
+def test_an_agent_that_is_stopped_for_ten_seconds_is_silent_and_heard_again() -> None:
+    """Nothing else happens: the same parameters, to the last bit, as when nobody is stopped."""
+    wanted = experiment(CASES["allreduce"], "restart", stuck_seconds=60.0, heartbeat_seconds=3.0, epochs=4)
+    hashes = []
+    for disturbed in (True, False):
+        with d5.launch(wanted, quiet=True) as group:
+            if disturbed:
+                with stopping(group, 2, 0.7, 10.0):
+                    assert group.train(progress=False).completed
+            else:
+                assert group.train(progress=False).completed
+        hashes.append(d5.Run(group.folder).row["parameters_sha256"])
+        events = [event for event in driver_events(d5.Run(group.folder).tables()) if event[1] == 2]
+        assert events == ([("agent_silent", 2), ("agent_heard", 2)] if disturbed else [])
+    assert hashes[0] == hashes[1]
