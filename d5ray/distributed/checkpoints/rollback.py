@@ -161,8 +161,8 @@ class Committed:
             _set(optimizer, fresh.shared)
         if self.own is not None:
             own = _own(optimizer)
-            data = self.own.data if one_model else {"rng": self.own.data["rng"]}
-            unpack_into(own, Packed(data, self._values(self.own)), like, type(optimizer).__name__)
+            kept = Packed(self.own.data, self._values(self.own))
+            unpack_into(own, kept, like, type(optimizer).__name__)
             _set(optimizer, own.own)
 
     @staticmethod

@@ -17,7 +17,8 @@ class ADPSGD(DistributedOptimizer):
     Decentralized, asynchronous and inconsistent: nobody waits for another agent's step, and every agent
     evaluates its own x_i. The step by −η g is the base optimizer's own update, with local state. Two windows
     are taken in the order of their ranks, so any connected undirected graph is free of deadlock; the paper
-    needs a bipartite one.
+    needs a bipartite one. After a death the mean is that of the others' x_i, whose averaging with the dead
+    one took place or did not.
     """
 
     needs = (Connected(), Undirected())

@@ -25,6 +25,8 @@ class ChocoSGD(DistributedOptimizer):
     `AdaptThenCombine`. Decentralized, inconsistent: the agents' models differ. The step by −η g is the base
     optimizer's own update, with local state. Every agent evaluates its own x_i, so buffers, which
     belong to that model, are local. x lies in host memory.
+
+    After a death all x̂ begin again with 0, so that neighbours, some of them new, have equal replicas.
     """
 
     needs = (Connected(), Symmetric(), DoublyStochastic(), Static())

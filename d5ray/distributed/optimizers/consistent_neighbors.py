@@ -18,7 +18,8 @@ class ConsistentNeighbors(DistributedOptimizer):
     matrix has negative eigenvalues (−1/3 where n is even), so a difference between agents in that direction
     climbs the gradient and grows without bound, from noise alone. The 3 is that of a ring: two agents scale
     their gradients by 2/3, and a difference between them stays for ever. Decentralized and, against its
-    name, inconsistent. Every agent evaluates its own x_i, so buffers are local.
+    name, inconsistent. Every agent evaluates its own x_i, so buffers are local. It conserves nothing: the
+    mean follows the mean gradient only on a ring of three or more.
     """
 
     needs = (Connected(), Undirected())

@@ -19,6 +19,8 @@ class DPSGD(DistributedOptimizer):
     η ḡ. With a constant η and agents whose data differ it ends at a distance O(η) of the minimum. The step
     by −η g_i is the base optimizer's own update; its state is kept local. Every agent evaluates its own x_i,
     so buffers, which belong to that model, are local.
+
+    After a death the mean is that of the others' x_i as they stood after their own last complete steps.
     """
 
     needs = (Connected(), DoublyStochastic())

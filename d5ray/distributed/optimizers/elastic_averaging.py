@@ -15,6 +15,7 @@ class ElasticAveraging(Exploring):
 
     c is the centre, which the servers hold and which is evaluated; U is the base optimizer's update, with
     state of every agent: Nesterov's momentum makes it EAMSGD (Zhang, Choromanska, LeCun, arXiv:1412.6651).
+    Σ x_i + c changes by the agents' own updates alone; a dead agent's d may be in c while its x_i is gone.
     """
 
     invariant = "centre"

@@ -19,6 +19,9 @@ class ExactDiffusion(DistributedOptimizer):
     `DPSGD`. Decentralized, inconsistent: the agents' models differ until they have converged. The step by
     −η g is the base optimizer's own update, with local state. Every agent evaluates its own x_i, so
     buffers, which belong to that model, are local.
+
+    The mean of x is that of ψ, else φ would move it. After a death the others begin again with ψ₀ = x₀ at
+    their own x, since without the dead one's the two means differ.
     """
 
     needs = (Connected(), Symmetric(), DoublyStochastic(), Static())

@@ -25,7 +25,8 @@ class GradientPush(DistributedOptimizer):
     back and stays. self.x is z, where the gradient is taken and which is evaluated. An agent that has done
     its steps goes on without gradients until all have done theirs: else what comes to it would be lost to the
     others, and what they learn from then on to it. Decentralized and inconsistent; the base optimizer's state
-    is each agent's own.
+    is each agent's own. A dead agent takes its (u, w) with it, and letters that it had taken in: Σ w is less
+    than n from then on, and z, a ratio, means what it did. One that is started again brings w = 1.
     """
 
     needs = (Connected(), ColumnStochasticWeights())

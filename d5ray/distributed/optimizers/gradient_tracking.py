@@ -20,6 +20,9 @@ class GradientTracking(DistributedOptimizer):
     Decentralized, inconsistent: the agents' models differ until they have converged. The step by −η y is
     the base optimizer's own update of x, with local state. Every agent evaluates its own x_i, so buffers,
     which belong to that model, are local.
+
+    After a death the others begin again with y₀ = g₀ at their own x: what the dead one's y knew is gone, and
+    the others' y no longer add up to their g.
     """
 
     needs = (Connected(), DoublyStochastic())

@@ -14,7 +14,8 @@ class Hogwild(DistributedOptimizer):
     x̂ is whatever the agent read, coordinate by coordinate, while others wrote; an update that another one
     overtakes may be lost in single coordinates (Niu, Recht, Ré, Wright, arXiv:1106.5730). The step is the
     base optimizer's own update; its state is each agent's own. Centralized by memory, asynchronous; agents of
-    one node. Its updates have no order, so a run cannot be replayed.
+    one node. Its updates have no order, so a run cannot be replayed. x outlives a death: of the dead agent's
+    last update some coordinates may be there.
     """
 
     exchange = ExchangeVia.SHARED_MEMORY

@@ -23,6 +23,9 @@ from d5ray.training.batches.batch import Batch
 class ServerSGD(DistributedOptimizer):
     """A rule with a gradient a step to the servers, and their parameters back; subclasses choose the servers.
 
+    The servers' x is the one that counts, and every push enters it once, by its agent and number; so agents'
+    copies, which the next pull overwrites, are not compared. A push that a dead agent began is there or not.
+
     compressor: pushes are C(g + e), e ← g + e − C(g + e), with an e of every agent; pulls stay as they are.
     """
 

@@ -19,7 +19,8 @@ class RandomWalkGossip(DistributedOptimizer):
     a is the model's age, in updates (gossip learning: Ormándi, Hegedűs, Jelasity, arXiv:1109.1396, with the
     merge by age of Hegedűs, Danner, Jelasity, doi 10.1016/j.jpdc.2020.10.006). Decentralized, asynchronous
     and inconsistent: every agent evaluates its own x. The step by −η g is the base optimizer's own update,
-    with local state.
+    with local state. Merging is convex, so no sum is kept, and none has to be: a death loses one model, and
+    what it alone had learnt.
     """
 
     needs = (Connected(),)

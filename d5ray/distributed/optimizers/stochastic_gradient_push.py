@@ -20,6 +20,9 @@ class StochasticGradientPush(DistributedOptimizer):
     With a doubly stochastic P, w stays 1 and this is `AdaptThenCombine`. Decentralized, inconsistent: the
     agents' z differ. The step by −η g is the base optimizer's own update of u, with local state. Every
     agent evaluates its own z_i, so buffers, which belong to that model, are local.
+
+    After a death the others begin again with u = z and w = 1, each with its own z: then Σ w is their number.
+    What the dead one held is gone, with the shares that it had been given.
     """
 
     needs = (Connected(), ColumnStochasticWeights())
