@@ -1,0 +1,194 @@
+"""Contenders that are killed beside d5ray's agents: torchft, Ray Train, hivemind; and what a start takes"""
+
+import contextlib
+import importlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+from benchmarks.recovery_speed.job import Recoveries
+from benchmarks.recovery_speed.marks import VICTIM, noted, outcome
+from benchmarks.recovery_speed.metrics import START_TIME
+from d5ray.errors import AgentError, first_line
+from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
+from d5ray.recipes.engine.comparisons.processes import LAST_LINES, environment
+
+TOLD_SECONDS = 60.0  # for a process to say where it is to be found
+END_SECONDS = 10.0
+LOOK_SECONDS = 0.02
+
+
+@final
+@dataclass(frozen=True)
+class TorchFT(Contender[Recoveries]):
+    """Replicas of torchft with one process each, a lighthouse beside them; a dead one is started again."""
+
+    processes: int
+
+    @property
+    def name(self) -> str:
+        return f"torchft[{self.processes}]"
+
+    def missing(self) -> str:
+        return absent("torchft", "torchft==0.2.0")
+
+    def measure(self, job: Recoveries, folder: Path) -> list[RankSeries]:
+        with workers(folder) as start:
+            start("lighthouse", {"folder": str(folder)})
+            given = {"lighthouse": told(folder, "lighthouse")}
+            return killed_and_replaced(self.processes, job, folder, "torchft", given, start)
+
+
+@final
+@dataclass(frozen=True)
+class Hivemind(Contender[Recoveries]):
+    """Peers of hivemind, which average their gradients for every step; a dead one is started again."""
+
+    processes: int
+
+    @property
+    def name(self) -> str:
+        return f"hivemind[{self.processes}]"
+
+    def missing(self) -> str:
+        return absent("hivemind", "hivemind")
+
+    def measure(self, job: Recoveries, folder: Path) -> list[RankSeries]:
+        with workers(folder) as start:
+            first: dict[str, Any] = {"peers": [], "late": False, "processes": self.processes}
+            start("hivemind", of(job, folder, 0) | first)
+            given = first | {"peers": json.loads(told(folder, "peers"))}
+            return killed_and_replaced(self.processes, job, folder, "hivemind", given, start, begun=1)
+
+
+@final
+@dataclass(frozen=True)
+class RayTrainAgain(Contender[Recoveries]):
+    """Workers of Ray Train's `TorchTrainer`, all of which start again from a checkpoint."""
+
+    processes: int
+
+    @property
+    def name(self) -> str:
+        return f"ray.train[{self.processes}]"
+
+    def missing(self) -> str:
+        from benchmarks import torch_trainer  # noqa: PLC0415 - imports Ray
+
+        return torch_trainer.missing()
+
+    def measure(self, job: Recoveries, folder: Path) -> list[RankSeries]:
+        from benchmarks.recovery_speed.ray_train import RecoveringTrainer  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.calls import get  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.remote import spawned  # noqa: PLC0415 - imports Ray
+
+        with spawned(RecoveringTrainer, [()], cpus=0.0) as (trainer,):
+            training = trainer.train.remote(of(job, folder, 0), self.processes)
+            moment, victim = job.kill(self.processes, self.processes).strike(folder)
+            get([training], job.seconds, "train")
+        return outcome(noted(folder), moment, victim)
+
+
+@final
+@dataclass(frozen=True)
+class Start(Contender[Recoveries]):
+    """An actor of Ray that imports PyTorch: what a newcomer takes before it can do anything."""
+
+    processes: int = field(default=1, init=False)
+
+    @property
+    def name(self) -> str:
+        return "start[1]"
+
+    def missing(self) -> str:
+        return ""
+
+    def measure(self, job: Recoveries, folder: Path) -> list[RankSeries]:
+        from benchmarks.recovery_speed.ray_train import ImportsTorch  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.calls import get  # noqa: PLC0415 - imports Ray
+        from d5ray.actors.remote import SETUP_SECONDS, spawned  # noqa: PLC0415 - imports Ray
+
+        begin = time.perf_counter()
+        with spawned(ImportsTorch, [()]) as (actor,):
+            get([actor.version.remote()], SETUP_SECONDS, "import PyTorch")
+            seconds = time.perf_counter() - begin
+        return [RankSeries(START_TIME, "s", 0, [seconds], phase="run")]
+
+
+# --------------------------------------------------------------------------------------------------------
+
+
+def absent(module: str, package: str) -> str:
+    """Why a peer cannot be measured here; empty if it can."""
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        return f"{module} cannot be imported ({first_line(error)}): pip install {package}"
+    return ""
+
+
+def of(job: Recoveries, folder: Path, rank: int) -> dict[str, Any]:
+    """What every process is told."""
+    told = {"model": job.model, "dataset": job.dataset, "batch_size": job.batch_size, "seed": job.seed}
+    return told | {"folder": str(folder), "rank": rank}
+
+
+def killed_and_replaced(
+    count: int, job: Recoveries, folder: Path, kind: str, given: dict[str, Any], start: Any, begun: int = 0
+) -> list[RankSeries]:
+    """Start the processes that are not begun, kill one, start it again at once; gives rows of it."""
+    for rank in range(begun, count):
+        start(kind, of(job, folder, rank) | given)
+
+    def again() -> None:
+        start(kind, of(job, folder, VICTIM) | given | {"late": True})
+
+    moment, victim = job.kill(count, count).strike(folder, killed=again)
+    return outcome(noted(folder), moment, victim)
+
+
+@contextmanager
+def workers(folder: Path) -> Iterator[Any]:
+    """Gives start(kind, given), which starts a process of `worker`; all are ended with the context.
+
+    An `AgentError` tells what the processes wrote last.
+    """
+    started: list[tuple[subprocess.Popen[bytes], Path]] = []
+
+    def start(kind: str, given: dict[str, Any]) -> None:
+        path = folder / f"{kind}-{len(started)}.log"
+        command = [sys.executable, "-m", "benchmarks.recovery_speed.worker", kind, json.dumps(given)]
+        with path.open("wb") as log:
+            made = subprocess.Popen(
+                command, stdout=log, stderr=log, env=environment(), start_new_session=True
+            )
+        started.append((made, path))
+
+    try:
+        yield start
+    except AgentError as error:
+        wrote = [path.read_text(errors="replace").splitlines()[-LAST_LINES:] for _, path in started]
+        raise AgentError(f"{error}\n" + "\n".join("\n".join(lines) for lines in wrote)) from error
+    finally:
+        for process, _ in started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.terminate()
+                process.wait(END_SECONDS)
+            process.kill()
+            process.wait()
+
+
+def told(folder: Path, name: str) -> str:
+    """What a process tells by this name; `AgentError` if it does not in time."""
+    path, deadline = folder / f"{name}.told", time.monotonic() + TOLD_SECONDS
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise AgentError(f"{name} was not told within {TOLD_SECONDS:g} s")
+        time.sleep(LOOK_SECONDS)
+    return path.read_text()

@@ -1,0 +1,103 @@
+"""Claims about timing recoveries: what the marks of processes say of a kill, and who is measured"""
+
+import multiprocessing
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.recovery_speed import baselines
+from benchmarks.recovery_speed.baselines import Hivemind, TorchFT
+from benchmarks.recovery_speed.job import AgentsAgain, Recoveries
+from benchmarks.recovery_speed.marks import STEPS_AFTER, Kill, Marks, Noted, noted, outcome
+from d5ray.errors import AgentError, ConfigurationError
+
+SECOND = 10**9
+
+
+def values(all_: list[Noted], moment: float, victim: int) -> dict[str, float | None]:
+    found = outcome(all_, int(moment * SECOND), victim)
+    return {each.metric: each.values[0] for each in found}
+
+
+def process(rank: int, pid: int, begin: int, at: list[float], sha256: str = "") -> Noted:
+    """Steps from this one on, committed at these seconds."""
+    return Noted(rank, pid, [int(each * SECOND) for each in at], list(range(begin, begin + len(at))), sha256)
+
+
+def test_the_recovery_ends_with_the_longest_pause_of_the_slowest_survivor() -> None:
+    """A step that was under way at the kill and is done a moment later is none; the newcomer is another's."""
+    first = process(0, 10, 1, [1, 2, 3, 3.6, 4, 5, 6], "a")
+    second = process(2, 12, 1, [1, 2, 3, 3.1, 5.5, 5.6, 6], "a")
+    victim, newcomer = process(1, 11, 1, [1, 2, 2.9]), process(1, 13, 4, [7, 8], "a")
+    assert values([first, victim, second, newcomer], 3.05, 11) == {
+        "recovery_time": pytest.approx(5.5 - 3.05), "newcomer_time": pytest.approx(7 - 3.05),
+        "undone_steps": 0.0, "equal_at_the_end": 1.0,
+    }  # fmt: skip
+
+
+def test_steps_that_are_done_again_are_undone_and_unequal_hashes_are_not_equal() -> None:
+    survivor = process(0, 10, 1, [1, 2, 3], "a")
+    survivor.times += [9 * SECOND, 10 * SECOND]
+    survivor.steps += [2, 3]
+    other = process(2, 12, 1, [1, 2, 3, 9, 10], "b")
+    found = values([survivor, process(1, 11, 1, [1, 2]), other], 3.1, 11)
+    assert (found["undone_steps"], found["equal_at_the_end"]) == (2.0, 0.0)
+    assert "newcomer_time" not in found
+
+
+def test_where_nobody_survives_the_first_newcomer_ends_the_recovery() -> None:
+    """Ray Train's workers, from their checkpoint of step 10."""
+    old = [process(rank, 10 + rank, 1, list(np.linspace(0.1, 1.4, 14))) for rank in range(3)]
+    new = [process(rank, 20 + rank, 11, [9 + rank, 12], "a") for rank in range(3)]
+    found = values([*old, *new], 1.45, 11)
+    assert found["recovery_time"] == found["newcomer_time"] == pytest.approx(9 - 1.45)
+    assert (found["undone_steps"], found["equal_at_the_end"]) == (4.0, 1.0)
+
+
+def train(folder: str, rank: int) -> None:
+    """Steps of a millisecond, until the file says so."""
+    marks, step = Marks(folder, rank), 0
+    while True:
+        time.sleep(1e-3)
+        step += 1
+        if marks.committed(step):
+            break
+    marks.end(np.zeros(2))
+
+
+def test_one_of_the_processes_is_killed_and_the_others_are_ended(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    started = [context.Process(target=train, args=(str(tmp_path), rank), daemon=True) for rank in range(3)]
+    for each in started:
+        each.start()
+    moment, victim = Kill(3, 5, 2, 60.0).strike(tmp_path)
+    for each in started:
+        each.join(10.0)
+    assert victim == started[1].pid and [each.exitcode for each in started] == [0, -9, 0]
+    found = noted(tmp_path)
+    assert sorted(each.after(moment) >= STEPS_AFTER for each in found) == [False, True, True]
+    assert {each.metric: each.values[0] for each in outcome(found, moment, victim)}["equal_at_the_end"] == 1.0
+
+
+def test_who_does_not_train_in_time_is_an_error_that_says_how_far_all_came(tmp_path: Path) -> None:
+    marks = Marks(str(tmp_path), 2)
+    marks.committed(1)
+    with pytest.raises(AgentError, match=r"not all of 3 processes did 5 steps in time; .* rank 2: 1$"):
+        Kill(3, 5, 2, 0.1).strike(tmp_path)
+    assert marks.committed(2)  # who still trains ends
+
+
+def test_a_peer_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise ImportError(f"no {name}")
+
+    monkeypatch.setattr(baselines.importlib, "import_module", refuse)
+    assert TorchFT(4).missing() == "torchft cannot be imported (no torchft): pip install torchft==0.2.0"
+    assert "pip install hivemind" in Hivemind(4).missing()
+
+
+def test_wrong_values_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="steps is 0"):
+        Recoveries(comparisons=((AgentsAgain(4, "continue"),),), model="lenet", dataset="digits", steps=0)
