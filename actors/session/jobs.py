@@ -32,7 +32,7 @@ def submit(address: str, words: Sequence[str], name: str, folder: str) -> str:
         "env_vars": variables | {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS)},
     }
     python = sys.executable if _is_here(address) else "python"
-    return _asked(
+    job: str = _asked(
         address,
         lambda client: client.submit_job(
             entrypoint=shlex.join([python, *words]),
@@ -41,6 +41,7 @@ def submit(address: str, words: Sequence[str], name: str, folder: str) -> str:
             metadata={"job_name": name},
         ),
     )
+    return job
 
 
 def stop(address: str, name: str) -> str:

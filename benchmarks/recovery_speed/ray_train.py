@@ -66,7 +66,7 @@ def _work(given: dict[str, Any]) -> None:
     over = False
     while not over:
         training.optimizer.zero_grad()
-        training.loss(forward).backward()
+        training.loss(forward).backward()  # type: ignore[no-untyped-call]
         training.optimizer.step()
         step += 1
         over = training.marks.committed(step)

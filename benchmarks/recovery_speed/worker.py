@@ -80,7 +80,7 @@ def with_torchft(given: dict[str, Any]) -> None:
     over = False
     while not over:
         optimizer.zero_grad()
-        training.loss(forward).backward()
+        training.loss(forward).backward()  # type: ignore[no-untyped-call]
         before = manager.current_step()
         optimizer.step()
         if manager.current_step() > before:
@@ -113,7 +113,7 @@ def with_hivemind(given: dict[str, Any]) -> None:
     over = False
     while not over:
         before = optimizer.local_epoch
-        training.loss(training.module).backward()
+        training.loss(training.module).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
         if optimizer.local_epoch > before:

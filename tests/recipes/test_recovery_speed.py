@@ -1,5 +1,6 @@
 """Claims about timing recoveries: what the marks of processes say of a kill, and who is measured"""
 
+import importlib
 import multiprocessing
 import time
 from pathlib import Path
@@ -7,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.recovery_speed import baselines
 from benchmarks.recovery_speed.baselines import Hivemind, TorchFT
 from benchmarks.recovery_speed.job import AgentsAgain, Recoveries
 from benchmarks.recovery_speed.marks import STEPS_AFTER, Kill, Marks, Noted, noted, outcome
@@ -93,7 +93,7 @@ def test_a_peer_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -
     def refuse(name: str) -> None:
         raise ImportError(f"no {name}")
 
-    monkeypatch.setattr(baselines.importlib, "import_module", refuse)
+    monkeypatch.setattr(importlib, "import_module", refuse)
     assert TorchFT(4).missing() == "torchft cannot be imported (no torchft): pip install torchft==0.2.0"
     assert "pip install hivemind" in Hivemind(4).missing()
 
