@@ -26,6 +26,7 @@ from d5ray import servers as servers
 from d5ray import simulation as simulation
 from d5ray import topologies as topologies
 from d5ray import transformations as transformations
+from d5ray.actors.group.resize import resize as resize
 from d5ray.actors.launch import launch as launch
 from d5ray.actors.metrics.running import running as running
 from d5ray.actors.session.session import shutdown as shutdown

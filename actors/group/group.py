@@ -44,6 +44,7 @@ from d5ray.metrics.record.artifacts import keep_parameters
 from d5ray.metrics.record.files import when_there_is_room
 from d5ray.metrics.record.schema import VERDICTS
 from d5ray.metrics.record.store import Run
+from d5ray.training.batches.epochs import Epochs
 
 OVER: Final = ("completed", "nan_loss")  # outcomes after which agents are asked what they came to
 QUICKLY: Final = 0.5  # seconds for Ray to end each thing of a run that was interrupted
@@ -111,6 +112,7 @@ class TrainingGroup(TrainingRun):
         timings.lap("processes and framework import")
         timings.seconds["  of which framework import"] = max(imports)
         self.built, *_ = members.build(dataset)
+        self._recovery.forming.epochs = self.built.epochs
         # not before it is known that every shard gets a parameter, and how long an epoch is
         self._servers.start(self.built.epochs)
         timings.lap("model and data")
@@ -137,7 +139,8 @@ class TrainingGroup(TrainingRun):
         found = environments(here, self._actors.node, self.agents, self.places)
         found = {node: facts | common for node, facts in found.items()}
         self._environment = found[platform.node()]
-        self.aggregator.open(self._row("running"), found)
+        one_sided = self.experiment.distributed_optimizer.one_sided
+        self.aggregator.open(self._row("running"), found, one_sided=one_sided)
         self._plan.kept.keep(self.folder)
 
     def abandon(self) -> None:
@@ -150,6 +153,10 @@ class TrainingGroup(TrainingRun):
     def serve(self, bind: str) -> None:
         """Let the aggregator answer queries by Arrow Flight at PORT or HOST:PORT; see `flight`."""
         self.flight = self.aggregator.serve(bind)
+
+    def resize(self, agents: int) -> None:
+        """Let the run have this number of agents; see `d5ray.resize`. Also from another thread."""
+        self._recovery.changes.wish(agents)
 
     def parameters(self, rank: int = 0) -> dict[str, np.ndarray[Any, Any]]:
         """A copy of the parameters of the agent with this rank, by name."""
@@ -182,6 +189,10 @@ class TrainingGroup(TrainingRun):
         calls = [agent.resume.remote(checkpoint.path, checkpoint.step) for agent in self.agents]
         get(calls, self.experiment.timeout_seconds + CALL_SECONDS, "take over its checkpoint")
 
+    @property
+    def _epochs(self) -> Epochs:
+        return self._recovery.forming.epochs
+
     # -- a training ------------------------------------------------------------------------------------
 
     def _train(self, first: int, last: int, bar: Bar) -> dict[int, Outcome]:
@@ -189,13 +200,18 @@ class TrainingGroup(TrainingRun):
         self._servers.keep()
         self._monitors.phase("train")
         calls = TrainCalls(self._plan, self._members, last, self._progress, self._kill, self.aggregator.note)
+        calls.until = self._until
         for rank in self._members.present:
             calls.go_on(rank, first)
         self._begun = self._begun or time.monotonic()
+        self._recovery.changes.forget()
         try:
-            while calls.pending:
+            while calls.pending or self._recovery.holds:
                 self._let_come(calls)
                 self._take_news(calls, bar.interval)
+                self._recovery.changes.advance(calls, self.aggregator.wanted)
+                if self._recovery.holds:
+                    continue
                 if calls.failed:
                     calls.stop()
                 elif not calls.pending:
@@ -230,11 +246,16 @@ class TrainingGroup(TrainingRun):
         self._servers.snapshot()
         watched = self._servers.watching
         if self._recovery.restarts:
-            seconds = LOOK_SECONDS
             self._members.look()
         calls.end_stuck()
         seconds = min(seconds, self._progress.interval)
-        done, _ = ray.wait([*calls.pending, *watched], num_returns=1, timeout=seconds)
+        if self._recovery.restarts or self._recovery.changes.under_way:
+            seconds = min(seconds, LOOK_SECONDS)
+        awaited = [*calls.pending, *watched]
+        if not awaited:
+            time.sleep(LOOK_SECONDS)
+            return
+        done, _ = ray.wait(awaited, num_returns=1, timeout=seconds)
         session.check_alive()
         self.aggregator.check()
         for reference in done:

@@ -5,6 +5,7 @@
 | stop | all are stopped, and the run ends | the same |
 | continue | the others form a group again, and go on from the step that counts | the others go on |
 | restart | another is started with the same rank, and all form a group | another is started, and joins |
+| replace | the others go on at once, as above; another starts meanwhile, and is taken in | as 'restart' |
 
 Of a mesh whose agents hold networks together, a death is its replica's affair: with "continue" the other
 agents of that replica end, and the other replicas go on; with "restart" the replica takes the state of
@@ -18,6 +19,9 @@ from contextlib import suppress
 from typing import Final, final
 
 from d5ray.actors.calls import ActorDied
+from d5ray.actors.group.changes import Changes
+from d5ray.actors.group.forming import Forming
+from d5ray.actors.group.newcomers import Newcomers
 from d5ray.actors.group.replicas import last_checkpoint
 from d5ray.actors.group.roster import AgentDied, AgentRoster, Formed
 from d5ray.actors.group.run_row import RunPlan
@@ -43,13 +47,15 @@ class Recovery:
         self._plan, self._run_id = plan, plan.run_id
         self._policy = plan.experiment.on_failure
         self._one_sided = plan.experiment.distributed_optimizer.one_sided
-        self._one_model = plan.experiment.distributed_optimizer.one_model
         self._members, self._note = members, note
         self._most_failures = plan.experiment.max_failures
         self._most_in_vain = DEATHS_PER_AGENT * (len(members.agents) + 1)
         self._failures = self._in_vain = 0  # deaths, and those since somebody did a further step
         self._furthest = 0
         members.servers.on_death = self.server_died
+        newcomers = Newcomers(members)
+        self.forming = Forming(plan, members, newcomers, note, self._note_death)
+        self.changes = Changes(plan, members, newcomers, self.forming, self._note_death)
 
     @property
     def goes_on(self) -> bool:
@@ -59,7 +65,12 @@ class Recovery:
     @property
     def restarts(self) -> bool:
         """True if an agent that dies is started again at the step where it was."""
-        return self._policy == "restart"
+        return self._policy == "restart" or (self._policy == "replace" and self._one_sided)
+
+    @property
+    def holds(self) -> bool:
+        """True if agents that are too few wait for newcomers, and nobody trains."""
+        return self.forming.holds is not None
 
     def agent_died(self, rank: int, outcome: Outcome, calls: TrainCalls) -> None:
         """Go on after an agent's death, or let it end the training."""
@@ -139,7 +150,18 @@ class Recovery:
     # -- agents that wait for each other's steps -------------------------------------------------------
 
     def _form_again(self, rank: int, calls: TrainCalls) -> None:
-        """Let all exchange again after this one's death; others may die until they do."""
+        """Let all exchange again after this one's death, when they have noticed it."""
+        self.changes.forget((rank,))
+        calls.parting = False
+        if self._plan.experiment.mesh is not None:
+            self._form_mesh_again(rank, calls)
+            return
+        _, dead = self._interrupted(rank, calls)
+        self.changes.forget(dead)
+        self.forming.form(calls, dead)
+
+    def _form_mesh_again(self, rank: int, calls: TrainCalls) -> None:
+        """The same for replicas of agents; others may die until they exchange again."""
         survivors, dying = self._interrupted(rank, calls)
         named = dying
         while dying:
@@ -158,7 +180,12 @@ class Recovery:
             name = "agent_restarted" if self.restarts else "group_formed_again"
             self._note(name, other, step=formed.step, group=formed.group)
         for alike in self._members.replicas.alike(formed.agreed):
-            self._note("agreed", -1, step=formed.step, **formed.describe(self._one_model, alike))
+            self._note(
+                "agreed",
+                -1,
+                step=formed.step,
+                **formed.describe(self._plan.experiment.distributed_optimizer.one_model, alike),
+            )
         for other in self._members.present:
             calls.go_on(other, formed.step)
 
@@ -169,7 +196,7 @@ class Recovery:
             if outcome.status == "died":
                 self._note_death(other, outcome.reason)
                 dead.append(other)
-            elif outcome.status in ("peer_lost", "completed"):
+            elif outcome.status in ("peer_lost", "completed", "paused"):
                 survivors.add(other)
             else:
                 raise AgentError(outcome.reason)

@@ -28,6 +28,7 @@ from d5ray.distributed.topologies.survivors import survivors
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import AgentError, first_line
 from d5ray.training.datasets import Dataset
+from d5ray.training.samplers import Sharing
 
 
 class AgentDied(Exception):
@@ -47,9 +48,14 @@ class Formed:
     died: dict[int, str] = field(default_factory=dict)
 
     @property
+    def point(self) -> RestartPoint:
+        """The point from which all go on, as one of them sees it."""
+        return next(iter(self.agreed.values()))
+
+    @property
     def step(self) -> int:
         """The step from which all go on."""
-        return next(iter(self.agreed.values())).step
+        return self.point.step
 
     def describe(self, one_model: bool, ranks: list[int]) -> dict[str, Any]:
         """The facts for the events: whose state was taken, who lacked how many steps, the hashes.
@@ -154,6 +160,17 @@ class AgentRoster:
             self._build([rank])
             (self.places[rank],) = self._located([rank])
 
+    def begin(self, rank: int) -> dict[str, Any]:
+        """Start an agent without waiting for it: references, in their order, to what its calls give."""
+        self.attempts[rank] += 1
+        agent = self.agents[rank] = self._make(rank, self.attempts[rank])
+        prepared = agent.prepare.remote()
+        return {
+            "import": prepared,
+            "model and data": agent.build.remote(self._dataset),
+            "place": agent.__ray_call__.remote(place_of),
+        }
+
     # -- how they go, and form a group again -----------------------------------------------------------
 
     def drop(self, rank: int) -> None:
@@ -182,23 +199,23 @@ class AgentRoster:
         for rank in ranks:
             self.agents[rank].__ray_terminate__.remote()
 
-    def form_again(self) -> Formed:
+    def form_again(self, sharing: Mapping[int, Sharing] | None = None) -> Formed:
         """A new group, after deaths ended the others' exchange; see `TrainingAgent.rejoin`.
 
-        Where others died meanwhile, the group is to be formed again.
+        sharing: of the samples, by rank. Where others died meanwhile, the group is to be formed again.
         """
-        return self._form("rejoin", self._topology)
+        return self._form("rejoin", self._topology, sharing or {})
 
     def begin_again(self, checkpoint: Checkpoints | None) -> Formed:
         """A new group, where nobody has the whole state; see `TrainingAgent.begin_again`."""
         return self._form("begin_again", None if checkpoint is None else (checkpoint.path, checkpoint.step))
 
-    def _form(self, method: str, given: Any) -> Formed:
-        """Let all that are there form a group by this method, to which this is given."""
+    def _form(self, method: str, given: Any, own: Mapping[int, Any] | None = None) -> Formed:
+        """Let all that are there form a group by this method; given: to all; own: to each, by rank."""
         ranks = self.present
         groups = self.coordinator.issue([self.places[rank] for rank in ranks], ranks)
         calls = {
-            getattr(self.agents[rank], method).remote(group, given): group
+            getattr(self.agents[rank], method).remote(group, given, *([own[rank]] if own else [])): group
             for rank, group in zip(ranks, groups, strict=True)
         }
         agreed, died = self._formed(calls)

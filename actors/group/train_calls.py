@@ -16,6 +16,7 @@ from d5ray.actors.group.run_row import RunPlan
 from d5ray.actors.session import session
 from d5ray.agent.outcome import Outcome
 from d5ray.errors import AgentError, first_line
+from d5ray.training.batches.epochs import Position
 
 DEATH_SECONDS: Final = 10.0  # for Ray to tell of a death that others have noticed
 STOP_SECONDS: Final = 2.0  # for an agent to end its step after it was told to
@@ -25,6 +26,7 @@ STOP_SECONDS: Final = 2.0  # for an agent to end its step after it was told to
 class TrainCalls:
     """One training of all agents, which go on up to the step `last`.
 
+    until: the place in the data that `last` stands for, where epochs are to be trained and not steps.
     pending: ranks by reference. outcomes: of those that came back, by rank. idle: references to the rounds
     without gradients of those that have done their steps while others have not, by rank.
     """
@@ -40,6 +42,7 @@ class TrainCalls:
     ) -> None:
         """kill: ends the process of the agent with this rank. note: keeps an event."""
         self._members, self.last = members, last
+        self.until: Position | None = None
         self._watch, self._kill, self._note = watch, kill, note
         self._patience = plan.experiment.stuck_seconds or plan.experiment.timeout_seconds
         self._stuck: dict[int, str] = {}  # why agents were killed, by rank
@@ -47,6 +50,7 @@ class TrainCalls:
         mesh = plan.experiment.mesh
         several = mesh is not None and mesh.shares_networks  # then some wait for others in any case
         self._forms_again = several or not plan.experiment.distributed_optimizer.one_sided
+        self.parting = False  # whether some left their group so that all come back
         self._death_by = 0.0  # when Ray has told of a death that was noticed
         self._after_death = ""  # for who reads of it
         if plan.experiment.on_failure == "stop":
@@ -67,13 +71,21 @@ class TrainCalls:
         """
         waits = self.pending and time.monotonic() < self._death_by
         return any(
-            not outcome.completed and not (waits and outcome.status == "peer_lost")
+            not outcome.completed
+            and outcome.status != "paused"
+            and not (outcome.status == "peer_lost" and (waits or self.parting))
             for outcome in self.outcomes.values()
         )
 
     def go_on(self, rank: int, step: int) -> None:
         """Let an agent go on from this step."""
         self.pending[self._members.agents[rank].train.remote(self.last - step)] = rank
+        self._from = time.monotonic(), step
+
+    def rate(self, step: int) -> float:
+        """Steps a second until this step, since agents went on last."""
+        then, first = self._from
+        return (step - first) / max(time.monotonic() - then, 1e-3)
 
     def take(self, reference: Any) -> tuple[int, Outcome]:
         """The rank and the outcome of a call that came back."""

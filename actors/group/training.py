@@ -24,6 +24,7 @@ from d5ray.experiment import Experiment
 from d5ray.failures.interrupts import held
 from d5ray.failures.tracebacks import keep
 from d5ray.failures.unforeseen import foreseen
+from d5ray.training.batches.epochs import Epochs, Position
 from d5ray.training.schedules import Schedule, never
 
 
@@ -48,6 +49,7 @@ class TrainingRun(ABC):
         self._started = datetime.now(UTC)
         self._outcome = Outcome("completed", 0)
         self._closed = False
+        self._until: Position | None = None  # the end of the training under way, if it is of whole epochs
         self._resumed = 0  # the step of the checkpoint, until the training has gone on from it
         self._environment: Mapping[str, str] = {}
         self._cluster: Mapping[str, str | None] = {}  # ray_address and dashboard, if there is one
@@ -65,21 +67,27 @@ class TrainingRun(ABC):
         """Let all agents do `steps` further steps, or `epochs` (default: the experiment's); wait for them.
 
         A run that was resumed goes on to the end of the experiment's epochs when it is first called so.
+        Where agents become fewer or more, epochs end with their samples, after other steps than planned; of
+        `steps` it does as many as it was told.
         Shows a progress bar on a terminal. A NaN loss ends the run with the outcome 'nan_loss'; an agent
         that dies or fails raises `AgentError`, after the others were stopped; Ctrl-C stops all and is
         raised again. What was measured until then is kept.
         """
         if self._closed or not self._outcome.completed:
             raise AgentError(f"{self!r} has ended ({self._outcome.status}): begin the experiment anew")
+        self._until = None
+        by_epochs = steps is None
         if steps is None:
             wanted = self.experiment.epochs if epochs is None else epochs
             check_count("epochs", wanted, 1)
-            steps = self.built.epochs.after(self._outcome.step, wanted) - self._outcome.step
+            steps = self._epochs.after(self._outcome.step, wanted) - self._outcome.step
             if epochs is None:
                 steps = self._left_of(steps)
                 self._warn_of_changes_behind(self._outcome.step + steps)
         check_count("steps", steps, 1)
         first = self._outcome.step
+        if by_epochs:
+            self._until = self._epochs.at(first + steps)
         name = self._plan.origin.recipe or self.experiment.name
         with Bar(name, first, first + steps, show=progress) as bar:
             try:
@@ -143,6 +151,11 @@ class TrainingRun(ABC):
             keep(error, self.folder)
         with contextlib.suppress(*self.closing_errors):  # the error under way matters more
             self.close()
+
+    @property
+    def _epochs(self) -> Epochs:
+        """The epochs, as they are cut into steps by now."""
+        return self.built.epochs
 
     # -- what a kind of agents fills -------------------------------------------------------------------
 

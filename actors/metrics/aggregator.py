@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from d5ray.actors.metrics.exporter import MetricsExporter, silent
+from d5ray.actors.metrics.wishes import check_resize
 from d5ray.errors import ConfigurationError, DiskFull
 from d5ray.metrics.definitions.catalogue import catalogue_rows
 from d5ray.metrics.exports.exported_metrics import (
@@ -60,21 +61,28 @@ class MetricsAggregator:
         self._probes = Probes()
         self._database: Database | None = None
         self._asking = ""  # who asks now
+        self._experiment: dict[str, Any] = {}
+        self._one_sided = False
+        self._wanted: int | None = None
         self._endpoint: Any = None
         self._full: tuple[int, int, str] | None = None  # since when the disk is, by both clocks in ns
         if again and (self._folder / "runs.parquet").exists():  # it died after `open`
             self._writer.resume()
-            self._probes.agents = Run(self._folder).row["agents"]
+            row = Run(self._folder).row
+            self._probes.agents = row["agents"]
+            self._experiment = json.loads(row["experiment"]) | {"agents": row["agents"]}
         self._exporter = exporter or silent()
         self._exporter.start(self.readings)
 
     def __repr__(self) -> str:
         return f"MetricsAggregator({self._folder.name})"
 
-    def open(self, run_row: dict[str, Any], environment: pa.Table) -> str:
-        """Begin the run's folder; returns its path."""
+    def open(self, run_row: dict[str, Any], environment: pa.Table, *, one_sided: bool = False) -> str:
+        """Begin the run's folder; returns its path. one_sided: whether no agent waits for another."""
+        self._one_sided = one_sided
         self._writer.open(run_row, catalogue_rows())
         self._probes.agents = run_row["agents"]
+        self._experiment = json.loads(run_row["experiment"]) | {"agents": run_row["agents"]}
         self._writer.write_table("environment", environment)
         return str(self._folder)
 
@@ -82,6 +90,16 @@ class MetricsAggregator:
         """The process, and what is to be said of a disk that has been full for so many seconds, if it is."""
         full = self._full
         return os.getpid(), *(("", 0.0) if full is None else (full[2], _seconds_since(full[1])))
+
+    def want(self, agents: int) -> None:
+        """Take the wish of somebody that the run have this number of agents; the driver asks for it."""
+        check_resize(self._experiment, agents, one_sided=self._one_sided)
+        self._wanted = agents
+
+    def wanted(self) -> int | None:
+        """The number of agents that somebody wished for since this was asked last."""
+        wanted, self._wanted = self._wanted, None
+        return wanted
 
     def append(self, batch: pa.RecordBatch) -> int:
         """Keep sample rows; a batch sent twice counts once. Returns the rows that were new."""

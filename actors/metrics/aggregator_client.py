@@ -72,14 +72,17 @@ class AggregatorClient:
         """Raise what ends the run: no aggregator can be started, or the disk stays full."""
         self._keeper.check()
 
-    def open(self, row: Row, environments: dict[str, dict[str, str]]) -> None:
-        """Begin the run's folder; environments: keys and values of every node, by host name."""
+    def open(self, row: Row, environments: dict[str, dict[str, str]], *, one_sided: bool) -> None:
+        """Begin the run's folder; environments: keys and values of every node, by host name.
+
+        one_sided: whether no agent waits for another.
+        """
         rows = [
             {"run_id": self._folder.name, "node": node, "key": key, "value": value}
             for node, facts in environments.items()
             for key, value in facts.items()
         ]
-        self._ask("open the run", "open", row, table_of("environment", rows))
+        self._ask("open the run", "open", row, table_of("environment", rows), one_sided)
         with self._lock:
             early, self._early = self._early, None
             for method, event in early or ():
@@ -104,6 +107,10 @@ class AggregatorClient:
         """Let the monitor of the driver's node read once more, and end."""
         self._ask("end its watch", "stop")
         self._watched = ()
+
+    def wanted(self) -> Any:
+        """A reference to the number of agents that somebody wishes for, or None."""
+        return self.actor.wanted.options(concurrency_group=CONTROL).remote()
 
     def tables(self) -> dict[str, pa.Table]:
         """All tables of the run, by name."""

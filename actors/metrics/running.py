@@ -28,7 +28,7 @@ class RunningRun(Queryable):
     """A run that is going on, asked through its aggregator; a query sees what has been stored by then."""
 
     def __init__(self, name: str, aggregator: Any) -> None:
-        self.name, self._aggregator = name, aggregator
+        self.name, self.aggregator = name, aggregator
 
     def __repr__(self) -> str:
         return f"RunningRun({self.name!r})"
@@ -38,12 +38,12 @@ class RunningRun(Queryable):
 
         Gives the run as such a program sees it; its folder has the address and the token in `flight.json`.
         """
-        call = self._aggregator.serve.options(concurrency_group=CONTROL).remote(bind)
+        call = self.aggregator.serve.options(concurrency_group=CONTROL).remote(bind)
         served = get([call], ANSWER_SECONDS, "serve queries")[0]
         return Run(served["location"], token=served["token"])
 
     def _source(self, limits: Limits | None = None) -> QuerySource:
-        return _Aggregator(self.name, self._aggregator)
+        return _Aggregator(self.name, self.aggregator)
 
 
 @final

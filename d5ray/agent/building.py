@@ -32,7 +32,7 @@ class BuiltSizes:
 def load_framework(experiment: Experiment) -> float:
     """Import the framework of the experiment's executors; returns the seconds it took."""
     begin = perf_counter()
-    module = sys.modules[experiment.make_executor.__module__]
+    module = sys.modules.get(experiment.make_executor.__module__)  # a function of the user's may have none
     load: Callable[[], None] | None = getattr(module, "load", None)
     if load is not None:
         load()

@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -32,6 +31,7 @@ from d5ray.experiment import Experiment
 from d5ray.networks.executors.executor import Allocate, Executor
 from d5ray.training.arrays import like
 from d5ray.training.optimizers.optimizer import Optimizer
+from d5ray.training.optimizers.rate_scaling import rate_factor
 from d5ray.training.samplers import Sharing
 
 
@@ -76,6 +76,7 @@ class Connections:
         before = Committed() if experiment.mesh is not None else None
         self.committed = Committed(before=before) if forms_again else None
         self._moved: dict[int, Address] = {}  # shards that are not where the directory says
+        self._paused: Committed | None = None
         self._experiment, self._rank, self._data, self._world = experiment, rank, data, world
 
     # -- joining ---------------------------------------------------------------------------------------
@@ -140,8 +141,8 @@ class Connections:
         a hash; the agents of others go back to their own last complete step, and new ones take that one's.
         Raises `PeerLost` where another one is lost meanwhile: the same can then be done again.
         """
-        committed, rule = self.committed, self._experiment.distributed_optimizer
-        assert committed is not None
+        committed = self.committed or self._paused or Committed()
+        rule = self._experiment.distributed_optimizer
         one_model, since = rule.one_model, 0 if self.equality is None else self.equality.since
         try:
             self.leave()
@@ -155,10 +156,16 @@ class Connections:
             committed.give_parameters(self.executor)
             self._bind(communication, agreed.step)
             committed.give_rule(self.optimizer, one_model)
-            agreed = replace(agreed, anew=begun_anew(self.optimizer, committed))
+            agreed = replace(
+                agreed,
+                anew=begun_anew(self.optimizer, committed),
+                global_batch=self._data.shards.global_batch(agreed.place),
+                rate_factor=self.rate_factor,
+            )
             if one_model:
                 sha256 = prove(agreed.step, self.optimizer, self.executor, communication)
                 agreed = replace(agreed, sha256=sha256)
+            self._paused = None
         except D5Error:
             self.leave()
             raise
@@ -231,8 +238,7 @@ class Connections:
     @property
     def rate_factor(self) -> float:
         """The learning rate relative to the planned one, by `scale_rate`."""
-        batch = self._data.shards.relative_batch
-        return {"none": 1.0, "linear": batch, "sqrt": math.sqrt(batch)}[self._experiment.scale_rate]
+        return rate_factor(self._experiment.scale_rate, self._data.shards.relative_batch)
 
     # -- in training -----------------------------------------------------------------------------------
 
@@ -246,6 +252,11 @@ class Connections:
         """Keep the state as it is now, after that many steps, if a death may ask for it."""
         if self.committed is not None:
             self.committed.keep(step, self.optimizer, self.executor)
+
+    def pause(self, step: int) -> None:
+        """Keep the state as it is now, after that many steps, for a group with others."""
+        self._paused = self.committed or Committed()
+        self._paused.keep(step, self.optimizer, self.executor)
 
     def sent_within(self) -> tuple[int, int]:
         """The bytes that a member of a mesh has sent so far to other stages, and to other parts."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import isfinite, nan
+from math import inf, isfinite, nan
 from typing import Any, final
 
 import numpy as np
@@ -60,6 +60,7 @@ class TrainingLoop:
         self._evaluates = experiment.evaluate and len(data.dataset.test) > 0
         self._warmup_ends = experiment.warmup_steps
         self._between_epochs = True
+        self._stop_at = inf  # the step before which it ends
         self._stop_asked = False
         self._stop_reason = ""  # why the run is complete then, if an event of another agent ends it
         self._step_seconds = 0.0  # of the last training, on average
@@ -71,6 +72,7 @@ class TrainingLoop:
 
     def stand_at(self, step: int) -> None:
         """Go on with this step; the data does already."""
+        self._stop_at = inf
         self.progress.step = step
         self._between_epochs = self._data.epochs.position(step)[1] == 0
 
@@ -86,19 +88,24 @@ class TrainingLoop:
             self._events.moment.stop_reason = reason
             return
         self._stop_reason = reason
-        self._stop_asked = True
+        self._stop_asked, self._stop_at = True, 0
+
+    def pause(self, step: int) -> bool:
+        """Let `train` end before this step; False if it may have begun already. From another thread."""
+        self._stop_at = min(self._stop_at, step)
+        return self.progress.step < step
 
     def train(self, steps: int) -> Outcome:
         """Do that many steps, between the events of a run. Never raises."""
         events, begin = self._events, self._now()
         self.over = self._scheduler.event()
         if self._stop_reason:  # an event has ended the training before, not this one
-            self._stop_reason, self._stop_asked = "", False
+            self._stop_reason, self._stop_asked, self._stop_at = "", False, inf
         events.moment.begin()
         try:
             events.happen(events.hooks.before_run)
             outcome = self._run(steps)
-            if not self._connections.optimizer.asynchronous:
+            if not self._connections.optimizer.asynchronous and outcome.status != "paused":
                 events.moment.completed = outcome.completed
                 events.happen(events.hooks.after_run)
         except (Exception, SystemExit) as error:  # Ray would take the latter for the actor's wish to end
@@ -124,7 +131,7 @@ class TrainingLoop:
         meter = StepMeter(self._records, connections, began)
         while progress.step < last:
             step = progress.step
-            if self._stop_asked:
+            if step >= self._stop_at:
                 return self._stopped(step)
             moment.step = step
             if self._between_epochs:
@@ -182,6 +189,10 @@ class TrainingLoop:
     def _stopped(self, step: int) -> Outcome:
         if self._stop_reason:
             return Outcome("completed", step, self._stop_reason)
+        if not self._stop_asked:
+            self._stop_at = inf
+            self._connections.pause(step)
+            return Outcome("paused", step)
         return Outcome("stopped", step, "stopped on request")
 
     def _diverged(self, found: Divergence) -> Outcome:

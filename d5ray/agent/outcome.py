@@ -9,9 +9,10 @@ FAILURES = ("failed", "nan_loss", "died")  # of one agent; they end the run for 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a call of `train`: completed, stopped, nan_loss, peer_lost, failed or died.
+    """The end of a call of `train`: completed, stopped, paused, nan_loss, peer_lost, failed or died.
 
-    One that is completed has a reason where an event ended it.
+    One that is paused goes on in a group with others; one that is completed has a reason where an event
+    ended it.
     """
 
     status: str

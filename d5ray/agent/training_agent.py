@@ -115,6 +115,16 @@ class TrainingAgent:
         self._loop.stand_at(agreed.step)
         self.records.begin_steps(None)
         self.records.recorder.event("agreed", step=agreed.step, group=group.epoch, sha256=agreed.sha256)
+        if group.rank == 0:
+            for metric, value, unit in (
+                ("agents", group.size, "agents"),
+                ("global_batch", agreed.global_batch, "samples"),
+                ("rate_factor", agreed.rate_factor, "1"),
+            ):
+                self.records.recorder.declare(metric, unit)
+                self.records.recorder.record(
+                    metric, value, step=agreed.step, epoch=agreed.place.epoch, phase="train"
+                )
         return agreed
 
     def begin_again(self, group: Group, checkpoint: tuple[str, int] | None) -> RestartPoint:
@@ -150,7 +160,8 @@ class TrainingAgent:
         outcome = self._loop.train(steps)
         if not outcome.completed:
             recorder.event(outcome.status, step=outcome.step, reason=outcome.reason)
-            self.leave()
+            if outcome.status != "paused":  # its peers may still read what it sent last
+                self.leave()
         self._trains = False
         self.records.links(self.connections, self._loop.progress.step)
         try:
@@ -190,6 +201,10 @@ class TrainingAgent:
     def stop(self, reason: str = "") -> None:
         """Let the running `train` end after its step; reason: why the run is complete then, if it is."""
         self._loop.stop(reason)
+
+    def pause(self, step: int) -> bool:
+        """Let the running `train` end before this step; False if it may have begun that already."""
+        return self._loop.pause(step)
 
     def lost(self, rank: int, agents: int, index: int) -> None:
         """Take notice that another agent is gone for good; index: this one's among the `agents` left.

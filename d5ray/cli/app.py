@@ -13,6 +13,7 @@ from d5ray.cli.network import network
 from d5ray.cli.replay import replay
 from d5ray.cli.report import report
 from d5ray.cli.rerun import rerun
+from d5ray.cli.resize import resize
 from d5ray.cli.run import run
 from d5ray.cli.run_names import reading
 from d5ray.cli.runs import runs
@@ -34,6 +35,7 @@ app.command()(reading(sql))
 app.add_typer(bench.app, name="bench")
 app.add_typer(dashboard.app, name="dashboard")
 app.command("list")(list_recipes)
+app.command()(resize)
 for shown in (
     runs, show, stop, compare, check, replay, rerun, keygen, export, report, timeline, network, doctor,
 ):  # fmt: skip

@@ -224,7 +224,7 @@ class InverseTo(Schedule):
 
 @final
 @dataclass(frozen=True)
-class Scaled(Schedule):
+class Multiplied(Schedule):
     """factor · other(t): a learning rate for another batch than the one that it was chosen for."""
 
     other: Schedule

@@ -159,6 +159,7 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
         "HierarchicalAveraging": {"group_size": 2, "period": 1, "global_period": 2},
         "ImageFolder": {"path": images(folder)},
         "InverseTo": {"start": 0.1, "other": d5.schedules.Cosine(0.1, 10)},
+        "Multiplied": {"other": d5.schedules.Cosine(0.1, 10), "factor": 0.5},
         "MeasuredTime": {"durations_seconds": (0.1, 0.2)},
         "Node": {"type": "Relu", "inputs": ("x",), "outputs": ("y",)},
         "Normalize": {"mean": 0.5, "std": 0.5},

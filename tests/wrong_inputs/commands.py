@@ -150,6 +150,7 @@ def line(command: str, folder: Path, busy: int) -> dict[str, str]:
         "timeline": {"run": "good"},
         "network": {"file": str(folder / "network.onnx")},
         "doctor": {},
+        "resize": {"run": "good", "agents": "2"},
         "bench operators": {"to": "csv"},
         "dashboard page": {"run": "good", "port": str(busy)},
         "dashboard grafana": {"output": "grafana"},

@@ -40,6 +40,7 @@ class RestartPoint:
     sha256   of the state that all have now; empty where each agent's model is its own
     anew     what begins anew because it died with an agent, or depends on the group
     place    the source's place in the data, from which all go on
+    global_batch, rate_factor   of the steps from there on; the factor is relative to the planned rate
     """
 
     steps: tuple[int, ...]
@@ -47,6 +48,8 @@ class RestartPoint:
     sha256: str = ""
     anew: tuple[str, ...] = ()
     place: Position = START
+    global_batch: int = 0
+    rate_factor: float = 1.0
 
     @property
     def step(self) -> int:

@@ -9,7 +9,7 @@ from d5ray.errors import ConfigurationError, nearest
 from d5ray.training.batches.epochs import Epochs
 from d5ray.training.optimizers.gradient_transformations import WrappedRule
 from d5ray.training.optimizers.optimizer import Optimizer, Slots, State
-from d5ray.training.schedules import Scaled, Schedule
+from d5ray.training.schedules import Multiplied, Schedule
 
 NOTHING = sys.float_info.min  # for a 0, which rules refuse as a mistake: it is 0 in float32
 RATE = "learning_rate"
@@ -101,7 +101,7 @@ class Scheduled(WrappedRule):
         changing = dict(self.changing)
         rates = [name for name in changing if name in (RATE, getattr(self.rule, "rate_name", RATE))]
         for name in rates:
-            changing[name] = Scaled(changing[name], factor)
+            changing[name] = Multiplied(changing[name], factor)
         changed = type(self)(self.rule if rates else self.rule.scaled(factor), **changing)
         changed._set(epochs=self.epochs, updates_per_step=self.updates_per_step)
         return changed

@@ -29,7 +29,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Sharing:
-    """How the agents that are there share a step's samples: cut into `pieces`, of which one takes its `own`.
+    """A step's samples as the agents share them: cut into `pieces`, of which one takes its `own`.
 
     taken: the pieces that somebody takes; those of agents that are gone may be left out. Empty: all.
     """
@@ -98,6 +98,11 @@ class Shards:
         """The samples of a full step that somebody takes, relative to those of the planned agents."""
         pieces = self.pieces or self.agents
         return self.agents / (self.planned or self.agents) * (len(self.taken) or pieces) / pieces
+
+    def global_batch(self, place: Position) -> int:
+        """The samples of a full step at a place in the data."""
+        size = self.agents * size_at(self.batch_size, place.epoch, place.step)
+        return size * len(self.taken) // self.pieces if self.taken else size
 
     def epoch(self, epoch: int, piece: int, first_step: int = 0) -> Iterator[Draw]:
         """The draws of one piece in one epoch, from a step of it on; by default a rank's piece is its own."""

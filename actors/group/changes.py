@@ -1,0 +1,180 @@
+"""Changes of who trains, at a step that all reach: newcomers are taken in, and others leave on purpose"""
+
+import math
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Any, Final, final
+
+import ray
+from ray.exceptions import RayError
+
+from d5ray.actors.group.forming import Forming
+from d5ray.actors.group.newcomers import Newcomers
+from d5ray.actors.group.roster import AgentRoster
+from d5ray.actors.group.run_row import RunPlan
+from d5ray.actors.group.train_calls import TrainCalls
+from d5ray.actors.metrics.wishes import check_resize
+from d5ray.actors.remote import SETUP_SECONDS
+from d5ray.errors import AgentError
+
+AHEAD_SECONDS: Final = 0.3  # of training, in which all have been told before which step they pause
+AHEAD_STEPS: Final = 2  # at least
+HEAR_SECONDS: Final = 1.0  # between two looks whether somebody wishes for other agents
+
+
+@final
+class Changes:
+    """Brings about what the present agents must pause for.
+
+    They are told to pause before a step a little ahead, which all then reach together: no step is lost, and
+    none is done in part. One that is further already, since it was told late, waits in vain for those that
+    paused; so these leave their group, it goes back to its last complete step, and nothing hangs.
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        members: AgentRoster,
+        newcomers: Newcomers,
+        forming: Forming,
+        note_death: Callable[[int, str], None],
+    ) -> None:
+        self._experiment = plan.experiment
+        self._members, self._newcomers, self._forming = members, newcomers, forming
+        self._wished: int | None = None
+        self._heard: Any = None  # reference to what is wished for from outside
+        self._hears = 0.0  # when that is asked again
+        self._note_death = note_death
+        self.leaving: list[int] = []
+        self.forget()
+
+    @property
+    def under_way(self) -> bool:
+        """True if something is to happen that the training is not to wait long for."""
+        return bool(self.leaving or self._newcomers.coming)
+
+    def forget(self, dead: Collection[int] = ()) -> None:
+        """All agents are back: whatever they were asked is void, and the dead need not leave."""
+        self.leaving = [rank for rank in self.leaving if rank not in dead]
+        self._asked: dict[int, Any] = {}
+        self._told: dict[int, Any] = {}
+        self._left: set[int] = set()  # who was told to leave its group, since one was too far
+
+    def wish(self, agents: int) -> None:
+        """Let there be that many agents from the next look on; from any thread."""
+        experiment = self._experiment
+        one_sided = experiment.distributed_optimizer.one_sided
+        check_resize(experiment.describe() | {"agents": experiment.agents}, agents, one_sided=one_sided)
+        self._wished = agents
+
+    def _want(self, agents: int) -> None:
+        """Let the last ones leave, or the first come that are not there."""
+        here = [rank for rank in self._members.present if rank not in self.leaving]
+        coming = sorted(self._newcomers.coming)
+        surplus = len(here) + len(coming) - agents
+        for rank in sorted([*here, *coming], reverse=True)[: max(0, surplus)]:
+            if rank in coming:
+                self._newcomers.cancel(rank)
+            else:
+                self.leaving.append(rank)
+        missing = [rank for rank in sorted(self._members.gone) if rank not in coming]
+        for rank in missing[: max(0, -surplus)]:
+            self._newcomers.begin(rank)
+
+    def advance(self, calls: TrainCalls, wanted: Callable[[], Any]) -> None:
+        """Do what can be done now, without waiting. wanted: gives a reference to what others wish for."""
+        self._hear(wanted)
+        if (wished := self._wished) is not None:
+            self._wished = None
+            self._want(wished)
+        for rank, reason in self._newcomers.look().items():
+            self._note_death(rank, reason)
+            self._newcomers.begin(rank)
+        self._check_wait()
+        due = bool(self.leaving or self._newcomers.ready)
+        paused = any(outcome.status == "paused" for outcome in calls.outcomes.values())
+        if not calls.pending:
+            if paused or (due and self._forming.holds is not None):
+                self._change(calls)
+        elif not due:
+            return
+        elif not self._asked:
+            self._asked = {
+                rank: self._members.control(rank, "progress").remote() for rank in self._members.present
+            }
+        elif not self._told:
+            self._tell(calls)
+        else:
+            self._see(calls)
+
+    # --------------------------------------------------------------------------------------------------
+
+    def _hear(self, wanted: Callable[[], Any]) -> None:
+        """Ask now and then for the number of agents that somebody wishes for, beyond this process."""
+        if self._heard is None and time.monotonic() >= self._hears:
+            self._heard, self._hears = wanted(), time.monotonic() + HEAR_SECONDS
+        elif self._heard is not None and ray.wait([self._heard], timeout=0)[0]:
+            with suppress(RayError):  # of an aggregator that is lost
+                agents = ray.get(self._heard)
+                self._wished = self._wished if agents is None else agents
+            self._heard = None
+
+    def _change(self, calls: TrainCalls) -> None:
+        leaving, self.leaving = self.leaving, []
+        for rank in leaving:
+            self._members.agents[rank].leave.remote()
+        calls.outcomes.clear()
+        calls.parting = False
+        self.forget()
+        self._forming.form(calls, (), leaving)
+        for rank in leaving:
+            ray.kill(self._members.agents[rank])
+
+    def _tell(self, calls: TrainCalls) -> None:
+        """When all have said where they are: tell them before which step to pause."""
+        steps = _answers(self._asked)
+        if steps is None:
+            return
+        furthest = max((progress.step for progress in steps.values()), default=0)
+        rate = calls.rate(furthest)
+        pause = furthest + AHEAD_STEPS + math.ceil(rate * AHEAD_SECONDS)
+        if pause >= calls.last:
+            self._asked = {}
+            return
+        self._told = {
+            rank: self._members.control(rank, "pause").remote(pause) for rank in self._members.present
+        }
+
+    def _see(self, calls: TrainCalls) -> None:
+        """Let those that paused leave their group, where another one was told too late."""
+        answers = _answers(self._told)
+        if answers is None or all(answers.values()):
+            return
+        calls.parting = True
+        left = self._left
+        for rank, outcome in calls.outcomes.items():
+            if outcome.status == "paused" and rank not in left:
+                left.add(rank)
+                self._members.agents[rank].leave.remote()
+
+    def _check_wait(self) -> None:
+        since = self._forming.holds
+        if since is not None and time.monotonic() - since > SETUP_SECONDS:
+            raise AgentError(
+                f"no agent came within {SETUP_SECONDS:g} s to the {len(self._members.present)} that are "
+                "left, which are fewer than min_agents: look whether the cluster has room for one"
+            )
+
+
+def _answers(calls: dict[int, Any]) -> dict[int, Any] | None:
+    """The answers of all that give one, by rank; None while some are to come."""
+    if len(ray.wait(list(calls.values()), num_returns=len(calls), timeout=0)[0]) < len(calls):
+        return None
+    found = {}
+    for rank, call in calls.items():
+        try:
+            found[rank] = ray.get(call)
+        except RayError:  # its death is noticed where its training is waited for
+            continue
+    return found

@@ -1,0 +1,155 @@
+"""Forming: a group of those that are there goes on from the step that counts, whoever died, left or came"""
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import final
+
+from d5ray.actors.group.newcomers import Newcomers
+from d5ray.actors.group.roster import AgentDied, AgentRoster, Formed
+from d5ray.actors.group.run_row import RunPlan
+from d5ray.actors.group.train_calls import TrainCalls
+from d5ray.distributed.checkpoints.rollback import NOTHING
+from d5ray.errors import AgentError
+from d5ray.training.batches.epochs import Epochs
+from d5ray.training.samplers import Sharing
+
+
+@final
+class Forming:
+    """Forms groups when all agents are back from their training; others may die until one is formed.
+
+    note(name, rank, **detail): keeps an event. note_death(rank, reason): likewise, and counts it. epochs: how
+    the epochs are cut into steps by now. holds: since when the survivors wait for newcomers, being too few.
+    """
+
+    epochs: Epochs
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        members: AgentRoster,
+        newcomers: Newcomers,
+        note: Callable[..., None],
+        note_death: Callable[[int, str], None],
+    ) -> None:
+        self._experiment = experiment = plan.experiment
+        self._members, self._newcomers = members, newcomers
+        self._note, self._note_death = note, note_death
+        self._restarts = experiment.on_failure == "restart"
+        self._replaces = experiment.on_failure == "replace"
+        self._leaves_out = (
+            experiment.on_failure == "continue"
+            and experiment.orphans == "left_out"
+            and experiment.keep_batch == "agent"
+        )
+        self._sharers = list(range(len(members.agents)))  # whose pieces a step has
+        self.holds: float | None = None
+
+    def form(self, calls: TrainCalls, dead: Collection[int], leaving: Collection[int] = ()) -> None:
+        """Let all exchange again that are there, with the newcomers that are ready, and go on."""
+        members, begun = self._members, time.monotonic()
+        left = set(members.present).difference(dead, leaving)  # who has the state
+        came = self._newcomers.take()
+        members.gone -= came.keys()
+        members.gone.update(leaving)
+        anew = bool(came or leaving)
+        died, dying = list(dead), list(dead)
+        while True:
+            formed = self._formed_without(dying, anew=anew) if left else Formed()
+            if formed is None:
+                return
+            if not formed.died:
+                break
+            for other, reason in formed.died.items():
+                self._note_death(other, reason)
+                came.pop(other, None)
+            dying = list(formed.died)
+            left -= formed.died.keys()
+            died += [other for other in dying if other not in died]
+        if not left or formed.step == NOTHING:
+            raise AgentError(f"TrainingAgent(rank={died[-1]}) died, the last one: no agent is left to go on")
+        self._share_from(formed, calls)
+        for other in members.present:
+            calls.go_on(other, formed.step)
+        self._tell(formed, died, leaving)
+        for rank, seconds in came.items():
+            spent = seconds | {"taking in": time.monotonic() - begun}
+            self._note("agent_joined", rank, step=formed.step, group=formed.group, seconds=spent)
+        if self._replaces:
+            self._begin(died)
+
+    def sharing(self) -> dict[int, Sharing]:
+        """The shares of the samples for those that are there, by rank."""
+        present, sharers = self._members.present, self._sharers
+        taken = () if present == sharers else tuple(sharers.index(rank) for rank in present)
+        return {rank: Sharing(len(sharers), sharers.index(rank), taken) for rank in present}
+
+    # --------------------------------------------------------------------------------------------------
+
+    def _formed_without(self, dying: list[int], *, anew: bool) -> Formed | None:
+        """The group of those that are left, or with others in the place of the dead; None: they wait."""
+        members, again = self._members, {}
+        if not self._restarts:
+            members.gone.update(dying)
+        for rank in dying if self._restarts else ():
+            try:
+                members.start(rank)
+            except AgentDied as died:
+                again[rank] = str(died)
+        if again:
+            return Formed(died=again)
+        if len(members.present) < self._experiment.min_agents:
+            self._wait_for_more()
+            return None
+        if anew or not self._leaves_out:
+            self._sharers = members.present
+        self.holds = None
+        return members.form_again(self.sharing())
+
+    def _wait_for_more(self) -> None:
+        """Let survivors that are too few wait for newcomers; `AgentError` where none will come."""
+        left, least = len(self._members.present), self._experiment.min_agents
+        if self._replaces:
+            self._begin(self._members.gone)
+        if not self._newcomers.coming:
+            raise AgentError(
+                f"{left} of {len(self._members.agents)} agents are left, and min_agents is {least}: set a "
+                "smaller min_agents, or on_failure='replace', which starts others"
+            )
+        if self.holds is None:
+            self.holds = time.monotonic()
+            self._note("waiting", -1, agents=left, min_agents=least)
+
+    def _begin(self, ranks: Collection[int]) -> None:
+        """Start agents in the place of those that are gone."""
+        for rank in sorted(self._members.gone.intersection(ranks) - self._newcomers.coming):
+            self._newcomers.begin(rank)
+
+    def _share_from(self, formed: Formed, calls: TrainCalls) -> None:
+        """Take over where the data goes on, and how many steps it is to the end of the same epoch."""
+        planned = self._experiment.replicas
+        agents = planned if self._experiment.keep_batch == "global" else len(self._sharers)
+        self.epochs = replace(self.epochs, agents=agents, since=formed.point.place)
+        if calls.until is not None:
+            calls.last = self.epochs.reached(calls.until)
+
+    def _tell(self, formed: Formed, died: list[int], leaving: Collection[int]) -> None:
+        """Keep what happened as events."""
+        members = self._members
+        for rank in died:
+            name = "agent_restarted" if self._restarts else "group_formed_again"
+            self._note(name, rank, step=formed.step, group=formed.group)
+        for rank in leaving:
+            self._note("agent_left", rank, step=formed.step, group=formed.group)
+        for alike in members.replicas.alike(formed.agreed):
+            self._note("agreed", -1, step=formed.step, **formed.describe(self._one_model, alike))
+        self._note(
+            "agents_changed", -1, step=formed.step, group=formed.group, agents=len(members.present),
+            members=members.present, global_batch=formed.point.global_batch,
+            rate_factor=formed.point.rate_factor,
+        )  # fmt: skip
+
+    @property
+    def _one_model(self) -> bool:
+        return self._experiment.distributed_optimizer.one_model
