@@ -77,7 +77,7 @@ class MetricsAggregator:
     def __repr__(self) -> str:
         return f"MetricsAggregator({self._folder.name})"
 
-    def open(self, run_row: dict[str, Any], environment: pa.Table, *, one_sided: bool = False) -> str:
+    def open(self, run_row: dict[str, Any], environment: pa.Table, one_sided: bool = False) -> str:
         """Begin the run's folder; returns its path. one_sided: whether no agent waits for another."""
         self._one_sided = one_sided
         self._writer.open(run_row, catalogue_rows())
