@@ -87,13 +87,19 @@ def agree_with_numpy(group: TrainingGroup, steps: int) -> Reference:
     return reference
 
 
-def samples_by_epoch(group: TrainingGroup) -> dict[int, float]:
-    """Of committed steps, from the rows."""
-    rows = [row for row in group.metrics().to_pylist() if row["metric"] == "samples"]
-    found: dict[int, float] = {}
+def samples_by_epoch(group: TrainingGroup) -> list[float]:
+    """Of the complete epochs that began after the first change, from the rows of those that were there.
+
+    What a killed agent did in its last second is in no row of the epochs before.
+    """
+    rows = group.metrics().to_pylist()
+    first = min(row["epoch"] for row in rows if row["metric"] == "agents")
+    last = max(row["epoch"] for row in rows if row["metric"] == "samples")
+    found = dict.fromkeys(range(first + 1, last), 0.0)
     for row in rows:
-        found[row["epoch"]] = found.get(row["epoch"], 0) + row["value"]
-    return found
+        if row["metric"] == "samples" and row["epoch"] in found:
+            found[row["epoch"]] += row["value"]
+    return list(found.values())
 
 
 def assert_checked(group: TrainingGroup) -> None:
@@ -114,7 +120,7 @@ def test_survivors_train_on_and_take_the_newcomer_in(communicator: str) -> None:
         threading.Timer(0.3, lambda: killed.append(kill(group, 1))).start()
         train_until(group, "agent_joined", 1)
         steps = group.train(30, progress=False).step
-        reference = agree_with_numpy(group, steps)
+        agree_with_numpy(group, steps)
         (joined,) = named(group, "agent_joined")
         formed, _ = named(group, "agents_changed")
         assert formed["detail"]["agents"] == 2 and formed["detail"]["global_batch"] == 2 * BATCH
@@ -124,13 +130,10 @@ def test_survivors_train_on_and_take_the_newcomer_in(communicator: str) -> None:
             "start of the actor", "import", "model and data", "place", "taking in",
         }  # fmt: skip
         counted = samples_by_epoch(group)
-        assert counted.pop(reference.epoch, 0) == reference.done
-        assert set(counted.values()) == {SAMPLES} and len(counted) > 2
+        assert set(counted) == {SAMPLES} and len(counted) > 2
         sizes = [row["value"] for row in group.metrics().to_pylist() if row["metric"] == "agents"]
         assert sizes == [2, 3]
-        rows = [r for r in group.metrics().to_pylist() if r["metric"] == "loss" and r["rank"] == 0]
         print("seconds from the kill:", (formed["t_wall"] - killed[0]) * 1e-9, "formed;", joined["detail"])  # noqa: T201
-        assert rows
     assert_checked(group)
     assert d5.Run(group.folder).row["status"] == "completed"
 
@@ -158,7 +161,7 @@ def test_two_are_replaced_of_whom_one_dies_as_it_starts(tmp_path: Path) -> None:
         assert len(died) == 3 and set(died) == {0, 2}
         assert group._members.present == [0, 1, 2]
         assert {row["detail"]["global_batch"] for row in named(group, "agents_changed")} == {3 * BATCH}
-        assert set(list(samples_by_epoch(group).values())[:-1]) == {SAMPLES}
+        assert set(samples_by_epoch(group)) == {SAMPLES}
     assert_checked(group)
 
 
@@ -196,7 +199,7 @@ def test_a_run_is_resized_on_purpose() -> None:
         assert [row["detail"]["rate_factor"] for row in named(group, "agents_changed")] == [
             pytest.approx(3**-0.5), 1.0,
         ]  # fmt: skip
-        assert set(list(samples_by_epoch(group).values())[:-1]) == {SAMPLES}
+        assert set(samples_by_epoch(group)) == {SAMPLES}
         for run in (group, group.run_id):
             with pytest.raises(ConfigurationError, match=r"agents is 4: it must be .* 3 at most"):
                 d5.resize(run, agents=4)
