@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from d5ray.actors.group.faults import check_disk
 from d5ray.actors.group.group import TrainingGroup
 from d5ray.actors.group.loading import Loading
 from d5ray.actors.group.run_row import RunOrigin, RunPlan, new_run_id
@@ -14,9 +15,12 @@ from d5ray.archive.experiments import Archived, kept
 from d5ray.archive.unfinished import AUTO, GoingOn, unfinished
 from d5ray.checks import check_address, check_kind, check_path
 from d5ray.display.console import err
+from d5ray.distributed.faults.plan import Faults
 from d5ray.experiment import Experiment
 from d5ray.metrics.queries.binding import free_at
 from d5ray.metrics.record import store
+
+NO_FAULTS = Faults()
 
 
 def launch(
@@ -28,6 +32,7 @@ def launch(
     root: Path | None = None,
     resume: str | Path | None = None,
     flight: str | None = None,
+    faults: Faults = NO_FAULTS,
 ) -> TrainingGroup:
     """Start the experiment's agents as Ray actors, ready to train. Use it as a context manager.
 
@@ -37,6 +42,7 @@ def launch(
     the last one of the last run of this experiment, if that did not come to its end and its driver is gone;
     where there is none, the run begins anew.
     flight: PORT or HOST:PORT at which the run answers queries by Arrow Flight, see `TrainingGroup.flight`.
+    faults: what happens to the run by plan, such as `d5.Faults().kill(agent=1, at_step=3)`.
     Raises `PlacementError` where the cluster cannot place the agents or does not answer, `DataError` and
     `ConfigurationError` for what does not fit, `StorageError` where the run cannot be written. After an
     error nothing is left running and no folder of the run exists.
@@ -45,7 +51,10 @@ def launch(
     check_kind("origin", origin, RunOrigin | None, "None, or a RunOrigin")
     check_kind("quiet", quiet, bool, "True or False")
     check_kind("flight", flight, str | None, "PORT or HOST:PORT, as a text")
+    check_kind("faults", faults, Faults, "a plan such as d5.Faults().kill(agent=1, at_step=3)")
     check_address(address)
+    faults.check(experiment.agents or 1, experiment.resolved_servers)
+    faults.check_real()
     root = store.runs_root() if root is None else check_path("root", root)
     origin = origin or RunOrigin(recipe=experiment.name)
     pickled = ship(experiment)
@@ -53,6 +62,7 @@ def launch(
     if flight is not None:
         free_at(flight)
     store.check_writable(root)
+    check_disk(faults, root)
     timings = Timings()
     with Loading(experiment) as loading:
         loading.check()
@@ -67,7 +77,7 @@ def launch(
         timings.lap("ray.init")
         needed = experiment.distributed_optimizer.asynchronous
         keeping = kept(Archived(experiment), lambda: pickled, needed=needed)
-        group = TrainingGroup(RunPlan(experiment, run_id, root, origin, keeping, shares), connected)
+        group = TrainingGroup(RunPlan(experiment, run_id, root, origin, keeping, shares, faults), connected)
         try:
             told = group.start(loading, timings, going_on)
             if flight is not None:

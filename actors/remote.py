@@ -1,5 +1,6 @@
 """The one place that says `ray.remote`: makes actors of plain classes, of a run or not, and ends them"""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -10,6 +11,7 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from d5ray.actors.cluster.placement import Place, end_process, process_of, reserve, strategy
+from d5ray.actors.group.faults import Hand
 from d5ray.actors.group.run_row import RunPlan, new_run_id
 from d5ray.actors.metrics.aggregator import MetricsAggregator
 from d5ray.actors.metrics.exporter import MetricsExporter
@@ -17,6 +19,7 @@ from d5ray.actors.metrics.running import ACTOR_NAME, CONTROL, QUESTIONS
 from d5ray.actors.metrics.sink import AggregatorSink
 from d5ray.actors.servers.parameter_server import ParameterServer
 from d5ray.actors.session import session
+from d5ray.agent.faults import AgentFaults, left_after, signal_itself
 from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.metrics.exports.exported_metrics import AGENT, AGGREGATOR, SERVER
@@ -38,6 +41,7 @@ class RunActors:
         self._plan, self._experiment = plan, plan.experiment
         self._bundles: PlacementGroup | None = None
         self._made: list[Any] = []
+        self.outside: Counter[int] = Counter()  # ends of each agent's process by plan, from outside
         self._names: set[str] = set()  # a name is free again only some time after its actor died
 
     def begin(self) -> Any:
@@ -54,11 +58,15 @@ class RunActors:
     def agent(self, rank: int, attempt: int) -> Any:
         """The agent with this rank; attempt: how often one with it was started before."""
         plan = self._plan
+        own = plan.faults.of_agent(rank)
+        if own:
+            own = left_after(own, max(0, attempt - self.outside[rank]))
         return self._actor(
             TrainingAgent,
             (
                 rank, plan.experiment, plan.run_id, None, self._sink(), None, attempt,
                 str(plan.folder.absolute()), self.exporter(AGENT, rank),
+                AgentFaults(own, signal_itself, again=attempt > 0) if own else None,
             ),
             f"TrainingAgent(rank={rank})" + (f" again {attempt}" if attempt else ""),
             strategy(self._bundles, rank),
@@ -76,6 +84,10 @@ class RunActors:
             strategy(self._bundles, number % (self._experiment.agents or 1)),
             watch=1,
         )
+
+    def hand(self, node: str) -> Any:
+        """An actor that sends signals to processes of a node."""
+        return self._actor(Hand, (), f"Hand({node[:SHOWN]})", self._on(node))
 
     def node_monitor(self, node: str, pids: Mapping[str, int]) -> Any:
         """The monitor of a node on which no aggregator is."""

@@ -32,6 +32,7 @@ from d5ray.actors.metrics.running import running as running
 from d5ray.actors.session.session import shutdown as shutdown
 from d5ray.distributed.communicators.communicator import Communicator as Communicator
 from d5ray.distributed.compression.compressor import Compressor as Compressor
+from d5ray.distributed.faults.plan import Faults as Faults
 from d5ray.distributed.mesh.mesh import Mesh as Mesh
 from d5ray.distributed.one_sided.peers import Letter as Letter
 from d5ray.distributed.one_sided.peers import Peers as Peers

@@ -17,7 +17,8 @@ from d5ray.experiment import Experiment
 from d5ray.metrics.probes.environment import d5ray_version
 from d5ray.metrics.record.artifacts import kept_parameters
 from d5ray.metrics.record.store import Run
-from d5ray.simulator import SimulatedGroup, simulate
+from d5ray.simulated.group import SimulatedGroup
+from d5ray.simulator import simulate
 
 CHANGES = {  # events after which nobody knows what an agent or server went on with
     "agent_died": "an agent died in it", "server_died": "a parameter server died in it",

@@ -9,7 +9,7 @@ import pytest
 import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
-from d5ray.simulator import SimulatedGroup
+from d5ray.simulated.group import SimulatedGroup
 
 Array = np.ndarray[Any, Any]
 DIGITS = d5.datasets.load_dataset("digits")

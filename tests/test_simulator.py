@@ -23,7 +23,7 @@ from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.schema import EVENTS, SAMPLES
 from d5ray.metrics.record.store import Run, list_runs
 from d5ray.networks.executors.delayed import DelayedExecutor, Slowed, Virtual
-from d5ray.simulator import SimulatedGroup
+from d5ray.simulated.group import SimulatedGroup
 from tests.agents import agents_in_threads
 from tests.distributed.every_optimizer import EVERY
 from tests.distributed.quadratic import SIZE, QuadraticExecutor

@@ -1,5 +1,6 @@
 """A run's agents on Ray, from their start over training and faults to the end of all that was started"""
 
+import os
 import platform
 import time
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from d5ray.actors.cluster.nodes import environments
 from d5ray.actors.cluster.placement import place_of
 from d5ray.actors.group.coordinator import Coordinator
 from d5ray.actors.group.ending import LastAnswers, steps_recorded, take
+from d5ray.actors.group.faults import Injector
 from d5ray.actors.group.loading import Loading
 from d5ray.actors.group.progress_bar import Bar
 from d5ray.actors.group.progress_watch import ProgressWatch
@@ -37,6 +39,7 @@ from d5ray.agent.outcome import FAILURES, Outcome
 from d5ray.agent.training_agent import TrainingAgent
 from d5ray.archive.unfinished import GoingOn
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
+from d5ray.distributed.faults.fault import Fault
 from d5ray.distributed.mesh.mesh import Seat
 from d5ray.errors import AgentError, D5Error, RayLost, StorageError, first_line
 from d5ray.metrics.exports.exported_metrics import COORDINATOR
@@ -69,6 +72,7 @@ class TrainingGroup(TrainingRun):
         self.flight: dict[str, str] | None = None  # location and token, while the run is served
         self._cluster = {"ray_address": session.address, "dashboard": session.dashboard}
         self._late = list(experiment.late_agents.values())
+        self._injector: Injector | None = None
         self._actors = RunActors(plan)
         self._coordinator = Coordinator(
             plan.run_id,
@@ -103,7 +107,13 @@ class TrainingGroup(TrainingRun):
         experiment, members = self.experiment, self._members
         self.startup_seconds = timings.seconds
         self.aggregator.begin(self._actors.begin())
-        self._recovery = Recovery(self._plan, members, self.aggregator.note)
+        note = self.aggregator.note
+        if self._plan.faults:
+            self._injector = Injector(
+                self._plan.faults, self._plan.root, self._find, self.aggregator.note_now, self._actors.hand
+            )
+            self._actors.outside, note = self._injector.outside, self._injector.noting(note)
+        self._recovery = Recovery(self._plan, members, note)
         self._progress = ProgressWatch(self._plan, members, self.aggregator.note)
         preparing = members.make()
         dataset = loading.dataset.result()
@@ -205,6 +215,8 @@ class TrainingGroup(TrainingRun):
             calls.go_on(rank, first)
         self._begun = self._begun or time.monotonic()
         self._recovery.changes.forget()
+        if self._injector is not None:
+            self._injector.begin()
         try:
             while calls.pending or self._recovery.holds:
                 self._let_come(calls)
@@ -323,6 +335,8 @@ class TrainingGroup(TrainingRun):
 
     def _complete(self, verdict: str | None, verdicts: pa.Table | None) -> None:
         self._monitors.stop()
+        if self._injector is not None:
+            self._injector.moment("closing")
         try:
             received = self.aggregator.received()
         except StorageError:
@@ -348,6 +362,8 @@ class TrainingGroup(TrainingRun):
         Raises where one died and that ends the run, and where rows are missing.
         """
         told = self._ask_last()
+        if self._injector is not None:
+            self.aggregator.note("parameters", -1, sha256=told.hashes)
         if self.asynchronous:
             bound = self.experiment.timeout_seconds
             when_there_is_room(lambda: keep_parameters(self.folder, told.parameters), bound)
@@ -386,7 +402,20 @@ class TrainingGroup(TrainingRun):
             raise AgentError(f"the training was over, but nobody is left to give its parameters: {dead[0]}")
         return told
 
+    def _find(self, fault: Fault) -> list[Any]:
+        """The actors, places or processes that are the victim of a fault; none if it is gone."""
+        (number,) = fault.numbers or (0,)
+        if fault.victim == "agent":
+            return [self.places[number]] if number in self._members.present else []
+        if fault.victim == "server":
+            return [self._servers.actor(number)]
+        if fault.victim == "aggregator":
+            return [self.aggregator.actor]
+        return [os.getpid()] if fault.victim == "driver" else session.processes(fault.victim)
+
     def _end(self) -> None:
+        if self._injector is not None:
+            self._injector.close()
         self.aggregator.end()
         interrupted = self._outcome.status == "interrupted"  # then Ray may have been, too
         try:

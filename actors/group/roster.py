@@ -20,8 +20,9 @@ from d5ray.actors.servers.run_servers import RunServers
 from d5ray.agent.building import BuiltSizes
 from d5ray.agent.connections import LateEntry
 from d5ray.distributed import network_cost
+from d5ray.distributed.checkpoints.agreement import described
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
-from d5ray.distributed.checkpoints.rollback import NOTHING, RestartPoint
+from d5ray.distributed.checkpoints.rollback import RestartPoint
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.topologies.survivors import survivors
@@ -62,22 +63,7 @@ class Formed:
 
         ranks: of members that train the same parameters, ascending.
         """
-        found = self.agreed[ranks[0]]
-        steps = dict(zip(ranks, found.steps, strict=True))
-        described: dict[str, Any] = {
-            "group": self.group,
-            "members": ranks,
-            "source": ranks[found.source],
-            "behind": {
-                rank: found.step - done for rank, done in steps.items() if NOTHING < done < found.step
-            },
-            "new": [rank for rank, done in steps.items() if done == NOTHING],
-            "one_model": one_model,
-            "anew": found.anew,
-        }
-        if one_model:
-            described["sha256"] = {rank: self.agreed[rank].sha256 for rank in ranks}
-        return described
+        return described(self.group, {rank: self.agreed[rank] for rank in ranks}, one_model)
 
 
 @final

@@ -5,12 +5,13 @@ import os
 import platform
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, final
 
 from d5ray.archive.experiments import ArchiveFiles
+from d5ray.distributed.faults.plan import Faults
 from d5ray.distributed.mesh.assignments import Shares
 from d5ray.experiment import Experiment
 from d5ray.metrics.probes.environment import d5ray_version
@@ -34,7 +35,7 @@ class RunPlan:
     """A run before anything of it is started.
 
     root: the folder in which the run's own is made. kept: the experiment as the run's folder keeps it.
-    shares: of its network that the agents of a mesh get.
+    shares: of its network that the agents of a mesh get. faults: what happens to it by plan.
     """
 
     experiment: Experiment
@@ -43,6 +44,7 @@ class RunPlan:
     origin: RunOrigin
     kept: ArchiveFiles
     shares: Shares | None = None
+    faults: Faults = field(default_factory=Faults)
 
     @property
     def folder(self) -> Path:

@@ -84,6 +84,7 @@ class TrainingRun(ABC):
             if epochs is None:
                 steps = self._left_of(steps)
                 self._warn_of_changes_behind(self._outcome.step + steps)
+                self._plan.faults.check_steps(self._outcome.step + steps)
         check_count("steps", steps, 1)
         first = self._outcome.step
         if by_epochs:

@@ -24,6 +24,7 @@ from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import RunWriter
 
 Row = dict[str, Any]
+NOW_SECONDS: Final = 2.0  # for an event that is noted before its cause
 DIED: Final = "agent_died"
 
 
@@ -128,6 +129,13 @@ class AggregatorClient:
                 self._early.append((method, event))
             else:
                 self._notes.put(method, event)
+
+    def note_now(self, name: str, rank: int, **detail: object) -> None:
+        """Keep an event, and wait some seconds at most until it is kept: this process may end next."""
+        self.note(name, rank, **detail)
+        bound = time.monotonic() + NOW_SECONDS
+        while self._send() and time.monotonic() < bound:
+            time.sleep(0.01)
 
     def received(self) -> dict[tuple[str, int], int]:
         """Rows received of each agent."""

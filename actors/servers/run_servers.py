@@ -78,6 +78,11 @@ class RunServers:
             for reference, number in servers.watching.items()
         }
 
+    def actor(self, number: int) -> Any:
+        """The number-th server of all, as an actor."""
+        actors = [actor for servers in self._servers.values() for actor in servers.actors]
+        return actors[number]
+
     def name(self, which: Which) -> str:
         """The name of a server."""
         of, number = which

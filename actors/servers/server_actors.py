@@ -121,6 +121,11 @@ class ServerActors:
         """References that fail when an actor dies, with its number."""
         return {shard.watching: number for number, shard in enumerate(self._shards)}
 
+    @property
+    def actors(self) -> list[Any]:
+        """The actors as they are now."""
+        return [shard.actor for shard in self._shards]
+
     def name(self, number: int) -> str:
         """The name of the number-th server."""
         return self._shards[number].name

@@ -25,6 +25,10 @@ ADVICE = (
 class Vital(Protocol):
     """A process that Ray cannot go on without."""
 
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes of this machine that it looks at, by their kind."""
+
     def check(self) -> None:
         """Raise `RayLost` if the process has ended."""
 
@@ -41,6 +45,11 @@ class Children:
     def of_ray(cls, started: Mapping[str, list[Any]]) -> "Children":
         """The processes that a node of Ray's has started. started: by their kind, as the node has them."""
         return cls({kind: started[kind][0].process for kind in VITAL if started.get(kind)})
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes that are an embedded Ray's, by their kind."""
+        return {kind: process.pid for kind, process in self._processes.items()}
 
     def check(self) -> None:
         """Raise `RayLost` as soon as one has ended."""
@@ -62,6 +71,11 @@ class Elsewhere:
         self._port = int(port)
         self._raylet = None if raylet is None else _process_of(raylet)
         self._answered = self._knocked = time.monotonic()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """This machine's raylet; the head is not this process's."""
+        return {} if self._raylet is None else {"raylet": self._raylet.pid}
 
     def check(self) -> None:
         """Raise `RayLost` if the raylet has ended, or the head has not answered for some time."""

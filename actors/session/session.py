@@ -101,6 +101,13 @@ def lost() -> bool:
     return False
 
 
+def processes(victim: str) -> list[int]:
+    """The processes of this machine that are Ray's 'raylet', its 'gcs', or its 'head', which has both."""
+    kinds = {"raylet": ("raylet",), "gcs": ("gcs_server",), "head": ("gcs_server", "raylet")}[victim]
+    known = {} if _vital is None else _vital.pids
+    return [known[kind] for kind in kinds if kind in known]
+
+
 def connect(address: str | None, *, cpus: int, metadata: dict[str, str], quiet: bool = False) -> Session:
     """The Ray at `address`, or at RAY_ADDRESS, or, if neither is given, an embedded one with `cpus` CPUs.
 

@@ -15,7 +15,8 @@ from d5ray.experiment import Experiment
 from d5ray.networks.executors.delayed import DelayedExecutor
 from d5ray.networks.executors.executor import Executor
 from d5ray.recipes.engine.comparisons.timing import Times
-from d5ray.simulator import SimulatedGroup, simulate
+from d5ray.simulated.group import SimulatedGroup
+from d5ray.simulator import simulate
 
 Array = np.ndarray[Any, Any]
 RSS_BYTES = 1 if sys.platform == "darwin" else 1024  # the unit of the system's peak memory

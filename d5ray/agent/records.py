@@ -1,5 +1,6 @@
 """Records of an agent about itself: its evaluations, its dealings with servers and peers, its events"""
 
+import json
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, TypeVar, final
@@ -17,6 +18,7 @@ from d5ray.experiment import Experiment
 from d5ray.metrics.definitions.asynchrony import PROBED
 from d5ray.metrics.definitions.pipelines import OF_A_REPLICA, OF_A_STAGE
 from d5ray.metrics.record.recorder import Recorder, Send, StepFrame
+from d5ray.metrics.record.schema import table_of
 
 T = TypeVar("T")
 NS = 1e-9
@@ -68,7 +70,8 @@ class AgentRecords:
             now=self.now,
             wall_minus_mono=scheduler.epoch(),
         )
-        self._experiment = experiment
+        self._experiment, self._epoch = experiment, scheduler.epoch()
+        self._origin = {"run_id": run_id, "agent": f"TrainingAgent(rank={rank})", "rank": rank}
         self.steps: StepFrame | None = None
         self.network: LinkCost | None = None
         self._evaluations = recorder.frame(EVALUATION_METRICS)
@@ -89,6 +92,16 @@ class AgentRecords:
     def deliver(self) -> None:
         """Return when everything recorded so far has been acknowledged."""
         self.recorder.flush()
+        self.sink.drain()
+
+    def tell(self, name: str, step: int, **detail: object) -> None:
+        """Send an event now, ahead of what is recorded, and return when it was acknowledged."""
+        now = self.now()
+        row = self._origin | {
+            "name": name, "step": step, "t_wall": now + self._epoch, "t_mono": now,
+            "detail": json.dumps(detail, sort_keys=True),
+        }  # fmt: skip
+        self.sink.events(table_of("events", [row]).combine_chunks().to_batches()[0])
         self.sink.drain()
 
     def evaluated(self, step: int, epoch: int, values: tuple[float, float | None, float]) -> None:

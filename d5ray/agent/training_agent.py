@@ -12,6 +12,7 @@ from d5ray.agent.building import BuiltSizes, executor_of, load_framework, sizes_
 from d5ray.agent.connections import Connections, LateEntry
 from d5ray.agent.data import AgentData
 from d5ray.agent.events import AgentEvents
+from d5ray.agent.faults import AgentFaults
 from d5ray.agent.loop import Progress, TrainingLoop
 from d5ray.agent.mesh import seat_of
 from d5ray.agent.outcome import Outcome
@@ -49,11 +50,13 @@ class TrainingAgent:
         attempt: int = 0,
         folder: str | None = None,
         exporter: RowExporter | None = None,
+        faults: AgentFaults | None = None,
     ) -> None:
         # node: by default the name of the machine this runs on; world: by default the real one; attempt: how
-        # often an agent with this rank was started before; folder: the run's
+        # often an agent with this rank was started before; folder: the run's; faults: what it does by plan
         self.rank, self.experiment, self.run_id, self.exporter = rank, experiment, run_id, exporter
         self._folder, self._world, node = folder, world or RealWorld(), node or platform.node()
+        self._faults = faults
         scheduler = self._world.scheduler
         self.records = AgentRecords(experiment, rank, run_id, node, attempt, sink, exporter, scheduler)
         self._called = self._trains = False
@@ -79,6 +82,8 @@ class TrainingAgent:
         self.data = data = AgentData(experiment, dataset, index, threads=world.has_threads)
         self.connections = connections = Connections(experiment, rank, self.executor, data, world)
         self.events = AgentEvents(experiment, rank, connections, data, records, self.run_id, self._folder)
+        if self._faults is not None:
+            self._faults.arm(self.events.hooks, records)
         self._loop = TrainingLoop(experiment, world.scheduler, connections, data, self.events, records)
         return sizes_of(experiment, self.executor, data.epochs)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from d5ray.archive.serialized import Serialized, deserialized, serialized
+from d5ray.distributed.faults.plan import Faults
 from d5ray.distributed.optimizers.exchange import adopt_former_flags
 from d5ray.distributed.simulation.compute import ComputeTime
 from d5ray.distributed.simulation.failures import Failure
@@ -25,6 +26,7 @@ from d5ray.metrics.record.artifacts import ARRAYS, EXPERIMENT, PICKLED, keep, sh
 from d5ray.metrics.record.own_experiments import is_made_here, remember
 from d5ray.metrics.record.reader import Run
 
+NO_FAULTS: Final = Faults()
 MOST_PICKLED_BYTES: Final = 2**28  # a larger one, which carries data, is kept only where a replay needs it
 
 
@@ -36,6 +38,7 @@ class SimulationSettings:
     network: Links
     compute: ComputeTime
     failures: tuple[Failure, ...] = ()
+    faults: Faults = NO_FAULTS
 
 
 @final
@@ -118,6 +121,8 @@ def read(run: Run, *, trust: bool = False) -> Archived | None:
 def _parts(archived: Archived) -> dict[str, Any]:
     simulated = archived.simulated
     parts = {} if simulated is None else {name: getattr(simulated, name) for name in vars(simulated)}
+    if not parts.get("faults"):
+        parts.pop("faults", None)
     return {"experiment": archived.experiment, **parts}
 
 
@@ -126,9 +131,10 @@ def _plain(run: Run, data: bytes, trust: bool) -> Archived:
     form = Serialized(data, arrays.read_bytes() if arrays.is_file() else None)
     parts = deserialized(form, run.folder / EXPERIMENT)
     experiment = parts.pop("experiment", None)
-    kinds = {"network": Links, "compute": ComputeTime, "failures": tuple}
+    kinds = {"network": Links, "compute": ComputeTime, "failures": tuple, "faults": Faults}
     wrong = [name for name, part in parts.items() if not isinstance(part, kinds.get(name, ()))]
-    if not isinstance(experiment, Experiment) or wrong or (parts and parts.keys() != kinds.keys()):
+    complete = not parts or parts.keys() | {"faults"} == kinds.keys()
+    if not isinstance(experiment, Experiment) or wrong or not complete:
         raise ConfigurationError(
             f"{run.folder / EXPERIMENT} holds no experiment: take the run as it was made"
         )

@@ -22,6 +22,8 @@ from d5ray.distributed.buffers import BufferPolicy
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.reductions import Reduction
 from d5ray.distributed.compression.sparse_allreduce import ExchangeSchedule
+from d5ray.distributed.faults.fault import Fault
+from d5ray.distributed.faults.plan import Faults
 from d5ray.distributed.group.late_agents import Late
 from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
@@ -69,7 +71,7 @@ KINDS: Final = (
     Late, StragglerModel, Event, Sampler, Loss, Transformation, Sampled, Schedule, Dataset, Samples,
     CPUDevice, GPUDevice, BestDevice, Compressor, Reduction, ExchangeSchedule, BufferPolicy, PipelineSchedule,
     Cutting, ByColumns, ByRows, ByOutputChannels, ByInputChannels, ByHeads, BySamples, FullyConnectedSplit,
-    TransformerSplit, Links, ComputeTime, Failure,
+    TransformerSplit, Links, ComputeTime, Failure, Fault, Faults,
 )  # fmt: skip
 MODELS: Final = "d5ray.recipes.models"  # the networks of shipped recipes, which are public there
 VERSION: Final = 1

@@ -3,6 +3,7 @@
 import typer
 
 from d5ray.cli import bench, dashboard
+from d5ray.cli.chaos import chaos
 from d5ray.cli.check import check
 from d5ray.cli.compare import compare
 from d5ray.cli.doctor import doctor
@@ -37,7 +38,7 @@ app.add_typer(dashboard.app, name="dashboard")
 app.command("list")(list_recipes)
 app.command()(resize)
 for shown in (
-    runs, show, stop, compare, check, replay, rerun, keygen, export, report, timeline, network, doctor,
+    runs, show, stop, compare, check, chaos, replay, rerun, keygen, export, report, timeline, network, doctor,
 ):  # fmt: skip
     app.command()(shown)
 

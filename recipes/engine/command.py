@@ -16,6 +16,7 @@ import typer
 
 from d5ray.archive.unfinished import AUTO
 from d5ray.checks import check_address, check_count, check_source
+from d5ray.distributed.faults.plan import Faults
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.failures.finish import finish
@@ -28,6 +29,7 @@ from d5ray.recipes.engine.parsing.texts import parsed
 from d5ray.recipes.engine.recipe import Recipe, Result
 from d5ray.recipes.engine.repeats.seeds import MOST_SEEDS
 
+NO_FAULTS = Faults()
 FRAMEWORK_IMPORT = "  of which framework import"  # in `TrainingGroup.startup_seconds`
 
 Settings = Annotated[
@@ -66,6 +68,14 @@ Flight = Annotated[
         help="Answer SQL by Arrow Flight while it runs, with a token; port 0: any that is free.",
     ),
 ]
+Planned = Annotated[
+    str | None,
+    typer.Option(
+        "--faults",
+        metavar="PLAN",
+        help="What happens to the run by plan, such as 'kill(agent=1, at_step=3)'.",
+    ),
+]
 Sign = Annotated[
     Path | None,
     typer.Option(
@@ -95,6 +105,7 @@ class Way:
     resume: str | None
     flight: str | None = None  # where it answers queries meanwhile
     sign: Path | None = None  # with this key
+    faults: Faults = NO_FAULTS
 
     def check(self) -> None:
         """Raise `ConfigurationError` unless it is one way, not two."""
@@ -109,6 +120,8 @@ class Way:
             raise ConfigurationError(f"{' and '.join(given)} exclude each other: give one of them")
         if self.flight is not None and (self.seeds > 1 or self.steps is not None):
             raise ConfigurationError(f"--flight {self.flight} is for one run: leave {given[0]} out")
+        if self.faults and (self.seeds > 1 or self.steps is not None):
+            raise ConfigurationError(f"--faults {self.faults} is for one run: leave {given[0]} out")
 
 
 def execute(
@@ -121,13 +134,15 @@ def execute(
     resume: Resume = None,
     address: Address = None,
     flight: Flight = None,
+    faults: Planned = None,
     sign: Sign = None,
     detach: Detach = False,
     json: Json = False,
     timings: Timings = False,
 ) -> None:
     """Run the recipe of a module, show what it came to, and exit with its code."""
-    way = Way(seeds, check_determinism, resume, flight, sign)
+    plan = NO_FAULTS if faults is None else Faults.parse(faults)
+    way = Way(seeds, check_determinism, resume, flight, sign, plan)
     overrides = dict(map(parsed, set_ or []))
     if seed is not None:
         overrides["seed"] = seed
@@ -159,7 +174,9 @@ def execute(
         result = series.run(recipe, way.seeds, address=address, quiet=json)
     else:
         with supervised.telling():
-            result = runner.run(recipe, address=address, quiet=json, resume=way.resume, flight=way.flight)
+            result = runner.run(
+                recipe, address=address, quiet=json, resume=way.resume, flight=way.flight, faults=way.faults
+            )
     if key is not None:
         sign_all(result.folder, key)
     startup = {"interpreter and imports": imports, **result.startup_seconds, **_first_step(result, begin)}

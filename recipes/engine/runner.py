@@ -7,10 +7,13 @@ from typing import Protocol
 from d5ray.actors.group.run_row import RunOrigin
 from d5ray.actors.launch import launch
 from d5ray.dashboards.terminal import run_tables
+from d5ray.distributed.faults.plan import Faults
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.metrics.record.schema import table_of
 from d5ray.recipes.engine.recipe import Recipe, Result, judged, overall
+
+NO_FAULTS = Faults()
 
 
 class Job(Protocol):
@@ -28,16 +31,17 @@ def run(
     series: str = "",
     resume: str | Path | None = None,
     flight: str | None = None,
+    faults: Faults = NO_FAULTS,
 ) -> Result:
     """Run the recipe's job to its verdict.
 
     series: the name of that which the run is a part of; resume: the checkpoint that it goes on from;
-    flight: [HOST:]PORT where the run answers queries.
+    flight: [HOST:]PORT where the run answers queries; faults: what happens to it by plan.
     """
     job: Experiment | Job = recipe.made()
     origin = RunOrigin(**recipe.described(), series=series)
     if isinstance(job, Experiment):
-        return train(recipe, job, origin, address, quiet, resume, flight)
+        return train(recipe, job, origin, address, quiet, resume, flight, faults)
     if resume is not None:
         raise ConfigurationError(
             f"--resume {resume}: the recipe {recipe.name} is no training that could go on: leave it out"
@@ -46,6 +50,10 @@ def run(
         raise ConfigurationError(
             f"--flight {flight}: the recipe {recipe.name} is no training of agents: leave it out, and ask "
             "its folder: d5ray sql last"
+        )
+    if faults:
+        raise ConfigurationError(
+            f"--faults {faults}: the recipe {recipe.name} is no training of agents: leave it out"
         )
     return job.run(recipe, origin, address, quiet)
 
@@ -58,10 +66,11 @@ def train(
     quiet: bool,
     resume: str | Path | None = None,
     flight: str | None = None,
+    faults: Faults = NO_FAULTS,
 ) -> Result:
     """A training on Ray agents; Ctrl-C ends it, keeps what was measured and leaves the verdict open."""
     with launch(
-        experiment, address=address, origin=origin, quiet=quiet, resume=resume, flight=flight
+        experiment, address=address, origin=origin, quiet=quiet, resume=resume, flight=flight, faults=faults
     ) as group:
         if not quiet:
             run_tables.announce(group)

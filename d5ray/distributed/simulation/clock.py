@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any, final
@@ -21,13 +22,14 @@ class SimulatedDeadlock(D5Error):
 
 @final
 class Task:
-    """A function that runs as a greenlet: its result or error, and what it waits for."""
+    """A function that runs as a greenlet: its result or error, what it waits for, until when it is held."""
 
     def __init__(self, run: Callable[[], Any], name: str, parent: greenlet) -> None:
         self.name = name
         self.result: Any = None
         self.error: BaseException | None = None
         self.waits_for = ""
+        self.held_until = 0.0
         self.greenlet = greenlet(lambda: self._run(run), parent)
 
     def _run(self, run: Callable[[], Any]) -> None:
@@ -53,6 +55,7 @@ class VirtualClock(Scheduler):
         self._hub: greenlet | None = None
         self._tasks: dict[greenlet, Task] = {}
         self._ended: Task | None = None  # in this turn
+        self._awaited: set[Task] = set()  # by `run`
 
     # -- of tasks --------------------------------------------------------------------------------------
 
@@ -107,13 +110,21 @@ class VirtualClock(Scheduler):
         self._tasks.pop(task.greenlet, None)
         self._ended = task
 
+    def hold(self, task: Task, seconds: float) -> None:
+        """Let a task stand still for so long, whatever it waits for; infinite: until it is killed."""
+        task.held_until = max(task.held_until, self.seconds + seconds)
+
+    def await_too(self, task: Task) -> None:
+        """Let the `run` that is under way wait for this task, too."""
+        self._awaited.add(task)
+
     def run(self, tasks: list[Task], watch: Callable[[], None] | None = None) -> list[Any]:
         """Let time pass until these tasks have ended; gives their results. watch: called now and then.
 
         Raises the first error of any task, and `SimulatedDeadlock` when they wait for what never happens.
         """
         self._hub = getcurrent()
-        running = set(tasks)
+        running = self._awaited = set(tasks)
         try:
             for turn in itertools.count():
                 if not running:
@@ -155,6 +166,10 @@ class VirtualClock(Scheduler):
         self._hub.switch()
 
     def _resume(self, task: Task) -> None:
+        if task.held_until > self.seconds:
+            if task.held_until < math.inf:
+                self.at(task.held_until, lambda: self._resume(task))
+            return
         task.waits_for = ""
         task.greenlet.switch()
         if task.greenlet.dead:

@@ -193,12 +193,20 @@ class SimulatedCommunicator(Communicator):
             else:
                 combine([collective.given[rank][1] for rank in range(self.size)])
                 collective.combined = True
-            collective.ends = self._clock.seconds + seconds
+            now, disturbed = self._clock.seconds, self._network.wires.disturbed
+            collective.ends = now + seconds
+            if disturbed is not None:
+                collective.ends = disturbed.ends(self._nodes, now, seconds, _log2(self.size))
             collective.over.set()
         self._await(collective.over, call.operation)
         if not collective.combined:
             self._check()
-        self._clock.sleep(collective.ends - self._clock.seconds)
+        left, bound = collective.ends - self._clock.seconds, self.group.timeout_seconds
+        if left > bound + seconds:
+            self._clock.sleep(bound)
+            self._fail(PeerLost(None, f"nobody answered {call.operation} within {bound:g} s"))
+            self._check()
+        self._clock.sleep(left)
 
     # -- messages --------------------------------------------------------------------------------------
 

@@ -1,10 +1,11 @@
 """Costs of messages in a simulation: a latency and a time for each byte, link by link"""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import final
+from typing import Protocol, final
 
 from d5ray.checks import check_count, is_number, shown
 from d5ray.distributed.simulation.clock import VirtualClock
@@ -90,6 +91,16 @@ class GroupedLinks(Links):
         return self.within if source // self.size == target // self.size else self.between
 
 
+class Disturbed(Protocol):
+    """Links that hold messages, delay them, or lose some, for a time."""
+
+    def comes(self, source: int, target: int, leaves: float, comes: float) -> float:
+        """The time at which a message's first byte comes, that would have come at `comes`."""
+
+    def ends(self, nodes: Sequence[int], begins: float, seconds: float, messages: int) -> float:
+        """The time at which a collective ends that would take so many seconds, and messages one by one."""
+
+
 @final
 class Wires:
     """Messages under way: a node sends one after the other, and receives one after the other.
@@ -101,6 +112,7 @@ class Wires:
 
     def __init__(self, links: Links) -> None:
         self.links = links
+        self.disturbed: Disturbed | None = None  # where links are disturbed by plan
         self._sent: dict[int, float] = {}  # when a node has sent all it was given
         self._received: dict[int, float] = {}
         self.carried: dict[tuple[int, int], int] = {}  # bytes by link
@@ -122,7 +134,11 @@ class Wires:
             self._received[target] = received
             clock.at(received, arrived)
 
-        clock.at(leaves + self.links.latency(source, target), first_byte)
+        comes = leaves + self.links.latency(source, target)
+        if self.disturbed is not None:
+            comes = self.disturbed.comes(source, target, leaves, comes)
+        if comes < math.inf:
+            clock.at(comes, first_byte)
 
 
 def check_positive(name: str, value: object, *, zero: bool = False) -> None:

@@ -1,8 +1,8 @@
 """Parameter servers of the simulated world: shards at the ends of wires"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, field
+from typing import Any, final
 
 import numpy as np
 
@@ -30,6 +30,8 @@ class PlacedShard:
     shard: Shard
     node: int
     name: str
+    open: list[Request] = field(default_factory=list)  # that have come and are not answered
+    kept: dict[str, Any] = field(default_factory=dict)  # the last snapshot
 
 
 @final
@@ -95,12 +97,39 @@ class SimulatedServers:
             for place, above in zip(group, self.root, strict=True):
                 place.shard.refresh(above.shard.x, above.shard.version)
 
+    def snapshot(self) -> None:
+        """Keep every shard's state: what one is restored from that dies."""
+        for place in self.root:
+            place.kept = place.shard.state()
+
+    def restore(self, number: int) -> str:
+        """Let a shard die, and another begin with its last snapshot; gives its name.
+
+        Agents whose requests died with it ask again, as real ones do.
+        """
+        place, resolved = self.root[number], self.resolved
+        before = place.shard
+        place.shard = Shard(
+            np.zeros_like(before.x),
+            resolved.base,
+            resolved.rule,
+            resolved.consistency,
+            sorted(before.policy.members),
+        )
+        place.shard.restore(place.kept)
+        lost, place.open = [each for each in place.open if each.rank in before.policy.members], []
+        for request in lost:
+            request.followers, request.result, request.skipped, request.applied = [], None, 0, False
+            self._enter(place, request)
+        return place.name
+
     def ask(self, place: PlacedShard, node: int, request: Request, sent: int, back: int) -> VirtualEvent:
         """Send a request over the wires; the event is set when its reply has arrived."""
         clock, wires = self.clock, self.wires
         heard = VirtualEvent(clock, f"{place.name}")
 
         def done(request: Request) -> None:
+            place.open.remove(request)
             request.waited = clock.now() - came
             wires.send(clock, place.node, node, back, heard.set)
 
@@ -110,10 +139,14 @@ class SimulatedServers:
         def arrive() -> None:
             nonlocal came
             came = clock.now()
-            self.order.enter(place.shard, place.name, request)
+            self._enter(place, request)
 
         wires.send(clock, node, place.node, sent, arrive)
         return heard
+
+    def _enter(self, place: PlacedShard, request: Request) -> None:
+        place.open.append(request)
+        self.order.enter(place.shard, place.name, request)
 
     def _group(self, group: int, x: Array) -> list[PlacedShard]:
         servers, members = self.resolved.servers, self.resolved.servers.members(group, self.agents)

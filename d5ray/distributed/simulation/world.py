@@ -38,6 +38,7 @@ class Simulation:
     order: Order
     meadow: Meadow
     servers: SimulatedServers | None = None
+    members: tuple[int, ...] = ()  # agents of the group that forms, by rank in it; empty: all
 
     @classmethod
     def of(cls, links: Links, compute: ComputeTime, seed: int, order: Order | None = None) -> "Simulation":
@@ -60,7 +61,8 @@ class SimulatedWorld(World):
         self._rng = np.random.default_rng([simulation.seed, rank, 0xC0])
 
     def join(self, backend: str, group: Group, topology: Topology) -> Communicator:
-        return self._simulation.network.join(group, topology, range(group.size))
+        nodes = self._simulation.members or range(group.size)
+        return self._simulation.network.join(group, topology, nodes)
 
     def connect(
         self, resolved: ResolvedServers, x: Any, communication: Communicator, directory: Directory | None

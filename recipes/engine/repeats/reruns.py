@@ -94,7 +94,10 @@ def _begun(archived: Archived, origin: RunOrigin, address: str | None, quiet: bo
     if archived.simulated is None:
         return launch(archived.experiment, address=address, origin=origin, quiet=quiet)
     told = archived.simulated
-    return simulate(archived.experiment, told.network, told.compute, origin=origin, failures=told.failures)
+    return simulate(
+        archived.experiment, told.network, told.compute, origin=origin, failures=told.failures,
+        faults=told.faults,
+    )  # fmt: skip
 
 
 def _judge(group: TrainingRun, criteria: list[Criterion]) -> None:

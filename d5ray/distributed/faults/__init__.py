@@ -1,0 +1,1 @@
+"""Faults by plan: what happens to whom and when, as data"""

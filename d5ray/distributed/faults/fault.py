@@ -1,0 +1,114 @@
+"""One fault of a plan as data: what happens to whom, when, and for how long"""
+
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from d5ray.checks import MOST_RANKS, check_choice, check_count, check_number, check_share
+from d5ray.errors import ConfigurationError
+
+SIGNALS: Final = ("kill", "stop", "terminate")  # kinds that a process gets as a signal
+OF_LINKS: Final = ("partition", "delay", "lose")
+KINDS: Final = (*SIGNALS, *OF_LINKS, "fill_disk")
+NUMBERED: Final = ("agent", "server")
+ALONE: Final = ("aggregator", "driver", "raylet", "gcs", "head")
+OF_AGENTS: Final = ("evaluation", "checkpoint", "collective")
+OF_RUN: Final = ("recovery", "closing")
+
+
+@final
+@dataclass(frozen=True)
+class Fault:
+    """A fault as `Faults` holds it: made by `Faults().kill(agent=1, at_step=3)` and the like.
+
+    kind        'kill', 'stop', 'terminate', 'partition', 'delay', 'lose' or 'fill_disk'
+    victim      'agent', 'server', 'aggregator', 'driver', 'raylet', 'gcs' or 'head' where it has one
+    numbers     of the agent or the server; of a partition those agents that are cut off together
+    at_step     just before this step of the agent, from 0
+    at_seconds  when the training has gone on for so long
+    during      the first moment of this name, at `at_step` or later
+    seconds     how long it lasts; None: for ever
+    amount      the seconds of a delay, the share of messages that is lost
+    """
+
+    kind: str
+    victim: str = ""
+    numbers: tuple[int, ...] = ()
+    at_step: int | None = None
+    at_seconds: float | None = None
+    during: str | None = None
+    seconds: float | None = None
+    amount: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, KINDS)
+        if self.victim:
+            check_choice("victim", self.victim, (*NUMBERED, *ALONE))
+        for number in self.numbers:
+            check_count(self.victim or "agents", number, 0, MOST_RANKS - 1)
+        if self.seconds is not None:
+            check_number("seconds", self.seconds, low=0.0, low_included=False)
+        if self.kind == "delay":
+            check_number("by_seconds", self.amount, low=0.0, low_included=False)
+        if self.kind == "lose":
+            check_share("share", self.amount)
+        self._check_instant()
+
+    def _check_instant(self) -> None:
+        if self.at_step is not None:
+            check_count("at_step", self.at_step, 0)
+        if self.at_seconds is not None:
+            check_number("at_seconds", self.at_seconds, low=0.0, low_included=True)
+        if self.during is not None:
+            check_choice("during", self.during, (*OF_AGENTS, *OF_RUN))
+        given = {"at_step": self.at_step, "at_seconds": self.at_seconds, "during": self.during}
+        named = [name for name, value in given.items() if value is not None]
+        if not named or (self.at_seconds is not None and len(named) > 1):
+            raise ConfigurationError(
+                f"{self} has {' and '.join(named) or 'no instant'}: give at_step=3, at_seconds=2.5, "
+                "during='collective', or at_step with during"
+            )
+        if self.at_step is not None and self.victim != "agent":
+            raise ConfigurationError(f"{self} has at_step, but agents alone have steps: give at_seconds=2")
+        if self.during in OF_AGENTS and self.victim != "agent":
+            raise ConfigurationError(
+                f"{self} has during={self.during!r}, a moment of agents: give agent=…, at_seconds=2, or "
+                f"during={OF_RUN[0]!r}"
+            )
+        if self.during in OF_RUN and self.at_step is not None:
+            raise ConfigurationError(f"{self} has at_step and during={self.during!r}: give one of them")
+
+    def __str__(self) -> str:
+        """The call of `Faults` that gives it.
+
+        >>> str(Fault("kill", "agent", (1,), at_step=3))
+        'kill(agent=1, at_step=3)'
+        """
+        words: list[str] = []
+        if self.victim in NUMBERED:
+            words.append(f"{self.victim}={self.numbers[0]}")
+        elif self.victim:
+            words.append(repr(self.victim))
+        elif self.numbers:
+            words.append(f"agents={self.numbers!r}")
+        if self.kind in AMOUNTS:
+            words.append(f"{AMOUNTS[self.kind]}={self.amount!r}")
+        for name in ("at_step", "at_seconds", "during", "seconds"):
+            if (value := getattr(self, name)) is not None:
+                words.append(f"{name}={value!r}")
+        return f"{self.kind}({', '.join(words)})"
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The fault for an event's details: kind, victim, and the instant that was planned."""
+        whom = self.victim or ("agents" if self.numbers else "all")
+        if self.numbers:
+            whom += " " + ", ".join(map(str, self.numbers))
+        return {"kind": self.kind, "victim": whom, "planned": str(self)}
+
+    @property
+    def is_fatal(self) -> bool:
+        """True if a process does not come back from it by itself."""
+        return self.kind in ("kill", "terminate") or (self.kind == "stop" and self.seconds is None)
+
+
+AMOUNTS: Final = {"delay": "by_seconds", "lose": "share"}

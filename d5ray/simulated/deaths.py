@@ -1,0 +1,207 @@
+"""What happens to a simulation by plan, and how it goes on after it, by the policy of its experiment
+
+The same policies as on Ray (`d5ray.actors.group.recovery`), and the same events; starting a process and
+noticing its death take no virtual time.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Final, final
+
+from d5ray.agent.outcome import Outcome
+from d5ray.distributed.checkpoints.agreement import described
+from d5ray.distributed.checkpoints.rollback import RestartPoint
+from d5ray.distributed.faults.fault import OF_LINKS, Fault
+from d5ray.distributed.faults.plan import Faults
+from d5ray.distributed.simulation.clock import VirtualEvent
+from d5ray.distributed.simulation.disturbed_links import DisturbedLinks
+from d5ray.errors import AgentError
+from d5ray.simulated.members import Members
+
+BY_PLAN: Final = "by plan"
+
+
+@final
+class Deaths:
+    """Lets the faults of a plan happen, and brings the others on.
+
+    train(rank): an agent's steps to the end, for one that is started again beside the others. ended(rank):
+    an agent trains no more.
+    """
+
+    def __init__(
+        self, members: Members, train: Callable[[int], Outcome], ended: Callable[[int], None]
+    ) -> None:
+        experiment = members.experiment
+        self._members, self._train, self._ended = members, train, ended
+        self._policy = experiment.on_failure
+        self._one_sided = experiment.distributed_optimizer.one_sided
+        self._one_model = experiment.distributed_optimizer.one_model
+        self._most = experiment.max_failures
+        self._deaths = 0
+        self.struck: list[int] = []  # who died since the others' group was formed, where they wait for it
+
+    # -- by plan ---------------------------------------------------------------------------------------
+
+    def plan(self, faults: Faults) -> None:
+        """Let the faults happen that have a time."""
+        simulation = self._members.simulation
+        outside = faults.from_outside
+        if any(fault.kind in OF_LINKS for fault in outside):
+            simulation.network.wires.disturbed = DisturbedLinks(simulation.seed)
+        if any(fault.victim == "server" for fault in outside) and simulation.servers is not None:
+            simulation.servers.snapshot()
+            self._snapshot_later(simulation.servers.resolved.servers.snapshot_seconds)
+        for fault in outside:
+            assert fault.at_seconds is not None
+            simulation.clock.at(fault.at_seconds, partial(self._happen, fault))
+
+    def own(self, rank: int, fault: Fault) -> None:
+        """An agent does this to itself, before a step."""
+        clock = self._members.simulation.clock
+        if fault.kind == "stop" and fault.seconds is not None:
+            clock.sleep(fault.seconds)
+            return
+        clock.at(clock.seconds, partial(self._strike, rank, fault))
+        VirtualEvent(clock, "its end").wait()
+
+    def _happen(self, fault: Fault) -> None:
+        members = self._members
+        if fault.kind in OF_LINKS:
+            disturbed = members.simulation.network.wires.disturbed
+            assert isinstance(disturbed, DisturbedLinks)
+            disturbed.begin(fault, members.simulation.clock.seconds)
+        elif fault.victim == "agent" and not self._trains(fault.numbers[0]):
+            return
+        number = fault.numbers[0] if fault.victim else -1
+        members.note("fault", number if fault.victim == "agent" else -1, **fault.described)
+        if fault.victim == "server":
+            self._server_died(number)
+        elif fault.victim == "agent":
+            self._strike(number, fault)
+
+    def _strike(self, rank: int, fault: Fault) -> None:
+        """An agent is killed, or stands still; for ever: it is dead when `stuck_seconds` have passed."""
+        clock = self._members.simulation.clock
+        if fault.kind != "stop":
+            self.die(rank, BY_PLAN)
+        elif fault.seconds is not None:
+            clock.hold(self._members.tasks[rank], fault.seconds)
+        else:
+            clock.hold(self._members.tasks[rank], math.inf)
+            if bound := self._members.experiment.stuck_seconds:
+                why = f"it made no progress for {bound:g} s"
+                clock.at(clock.seconds + bound, partial(self.die, rank, why))
+
+    def _snapshot_later(self, seconds: float) -> None:
+        """Keep the servers' state now and then, as long as anybody trains."""
+        simulation = self._members.simulation
+
+        def snapshot() -> None:
+            assert simulation.servers is not None
+            if any(self._trains(rank) for rank in self._members.left):
+                simulation.servers.snapshot()
+                self._snapshot_later(seconds)
+
+        simulation.clock.at(simulation.clock.seconds + seconds, snapshot)
+
+    # -- deaths ----------------------------------------------------------------------------------------
+
+    def die(self, rank: int, reason: str) -> None:
+        """An agent dies, now, in the middle of whatever it does; nothing happens if its training is over."""
+        members = self._members
+        if not self._trains(rank):
+            return
+        restarts = self._policy == "restart"
+        members.gone.add(rank)
+        members.note("agent_died", rank, reason=reason, attempt=members.attempts[rank])
+        self._count(f"TrainingAgent(rank={rank})")
+        if not (restarts and self._one_sided):
+            self._ended(rank)
+        members.simulation.clock.kill(members.tasks[rank])
+        members.simulation.meadow.lose(rank)
+        step = members.agents[rank].progress().step
+        members.agents[rank].leave()  # as its operating system does: connections break
+        left = members.left
+        if self._policy == "stop":
+            for other in left:
+                members.agents[other].stop()
+        elif not self._one_sided:
+            self.struck.append(rank)
+        elif restarts:
+            for other in left:
+                members.agents[other].lost(rank, len(members.agents), other)
+            members.start(rank)
+            clock = members.simulation.clock
+            task = members.tasks[rank] = clock.start(
+                partial(self._again, rank, step), repr(members.agents[rank])
+            )
+            clock.await_too(task)
+        else:
+            self._check_left(rank)
+            for index, other in enumerate(left):
+                members.agents[other].lost(rank, len(left), index)
+
+    def form_again(self, outcomes: dict[int, Outcome]) -> bool:
+        """Let all exchange again that wait for each other's steps; False where their training has ended.
+
+        Others may die until they do.
+        """
+        members = self._members
+        named: list[int] = []
+        if any(outcome.status not in ("peer_lost", "completed") for outcome in outcomes.values()):
+            self.struck.clear()
+            return False
+        agreed: dict[int, RestartPoint] = {}
+        while not agreed:
+            if not self.struck:
+                raise AgentError("the agents that are left could not form a group: nobody answered in time")
+            dead, self.struck = self.struck, []
+            named += dead
+            if self._policy == "restart":
+                for rank in dead:
+                    members.start(rank)
+                    members.gone.discard(rank)
+            else:
+                self._check_left(named[-1])
+            agreed = members.form_again()
+        point = next(iter(agreed.values()))
+        for rank in named:
+            name = "agent_restarted" if self._policy == "restart" else "group_formed_again"
+            members.note(name, rank, step=point.step, group=members.epoch)
+        members.note("agreed", -1, step=point.step, **described(members.epoch, agreed, self._one_model))
+        return True
+
+    def _again(self, rank: int, step: int) -> Outcome:
+        """The rest of the training of an agent that is started again, whose peers go on meanwhile."""
+        self._members.let_in(rank, step=step)
+        self._members.note("agent_restarted", rank, step=step)
+        return self._train(rank)
+
+    def _server_died(self, number: int) -> None:
+        members, servers = self._members, self._members.simulation.servers
+        assert servers is not None
+        name = servers.root[number].name
+        if self._policy == "stop":
+            raise AgentError(f"{name} died, so the agents were stopped")
+        members.note("server_died", -1, server=name)
+        self._count(name)
+        servers.restore(number)
+        members.note("server_restored", -1, server=name)
+
+    def _trains(self, rank: int) -> bool:
+        task = self._members.tasks.get(rank)
+        return rank not in self._members.gone and task is not None and not task.greenlet.dead
+
+    def _check_left(self, rank: int) -> None:
+        left, least = len(self._members.left), self._members.experiment.min_agents
+        if left < least:
+            raise AgentError(
+                f"TrainingAgent(rank={rank}) died, {left} are left: the experiment needs {least} to go on"
+            )
+
+    def _count(self, name: str) -> None:
+        self._deaths += 1
+        if self._policy != "stop" and 0 <= self._most < self._deaths:
+            raise AgentError(f"{name} died, the experiment survives {self._most} deaths: set max_failures")

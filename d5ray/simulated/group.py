@@ -1,0 +1,188 @@
+"""The agents of one simulation as their user holds them: to train, to look at and to close"""
+
+import platform
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import pyarrow as pa
+
+from d5ray.actors.group.progress_bar import Bar
+from d5ray.actors.group.run_row import RunOrigin, RunPlan, new_run_id
+from d5ray.actors.group.training import TrainingRun
+from d5ray.agent.faults import Do
+from d5ray.agent.outcome import Outcome
+from d5ray.agent.training_agent import TrainingAgent
+from d5ray.archive.experiments import ArchiveFiles
+from d5ray.distributed.checkpoints.checkpoint import Checkpoints
+from d5ray.distributed.faults.plan import Faults
+from d5ray.distributed.simulation.clock import VirtualEvent
+from d5ray.distributed.simulation.world import Simulation
+from d5ray.experiment import Experiment
+from d5ray.metrics.probes.environment import capture
+from d5ray.metrics.probes.numeric_libraries import computing
+from d5ray.metrics.record.schema import VERDICTS, table_of
+from d5ray.metrics.record.store import Run
+from d5ray.simulated.deaths import Deaths
+from d5ray.simulated.members import Members
+
+
+@final
+class SimulatedGroup(TrainingRun):
+    """The agents of one simulation; what `TrainingGroup` is for real ones. All times are virtual."""
+
+    agents: list[TrainingAgent]
+    communicator = "simulated"
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        simulation: Simulation,
+        root: Path,
+        origin: RunOrigin | None,
+        kept: ArchiveFiles,
+        faults: Faults,
+    ) -> None:
+        origin = origin or RunOrigin(recipe=experiment.name)
+        run_id = new_run_id(origin.recipe or experiment.name)
+        super().__init__(RunPlan(experiment, run_id, root, origin, kept, faults=faults))
+        self.startup_seconds: dict[str, float] = {}
+        self._simulation, self._faults = simulation, faults
+        self._late = dict(experiment.late_agents)
+        self._training: set[int] = set()
+        self._last = 0  # step of the training
+        self._over = VirtualEvent(simulation.clock)  # when no agent trains any more
+        members = self._members = Members(experiment, simulation, self.folder, faults, self._own)
+        self._deaths = Deaths(members, self._do, self._ended)
+        self.agents, self.gone = members.agents, members.gone
+        self._aggregator, self._together = members.aggregator, members.together
+
+    @property
+    def seconds(self) -> float:
+        """The virtual time that has passed."""
+        return self._simulation.clock.seconds
+
+    def open(self, checkpoint: Checkpoints | None = None) -> None:
+        """Build the models, form the group, go on from a checkpoint, and begin the run's folder."""
+        dataset = self.experiment.load_dataset()
+        self.built, *_ = self._members.build(dataset)
+        self._members.join()
+        if checkpoint is not None:
+            self.resume(checkpoint)
+        self._environment = capture() | computing()
+        facts = self._environment | {"communicator": self.communicator, "dataset_sha256": dataset.fingerprint}
+        rows = [
+            {"run_id": self.run_id, "node": platform.node(), "key": key, "value": value}
+            for key, value in facts.items()
+        ]
+        self._aggregator.open(self._row("running"), table_of("environment", rows))
+        self._plan.kept.keep(self.folder)
+
+    def parameters(self, rank: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+        """A copy of the parameters of the agent with this rank, by name."""
+        return self.agents[rank].parameters()
+
+    def tables(self) -> dict[str, pa.Table]:
+        """All tables of the run, by name."""
+        return Run(self.folder).tables()
+
+    def abandon(self) -> None:
+        """End the tasks that still wait."""
+        self._closed = True
+        self._simulation.clock.close()
+
+    @property
+    def left(self) -> list[int]:
+        """The ranks of the agents that are there."""
+        return self._members.left
+
+    def _resume(self, checkpoint: Checkpoints) -> None:
+        self._together(lambda rank: self.agents[rank].resume(checkpoint.path, checkpoint.step))
+
+    def _train(self, first: int, last: int, bar: Bar) -> dict[int, Outcome]:
+        def watch() -> None:
+            bar.update(self.agents[0].progress())
+
+        try:
+            servers = self._simulation.servers
+            if servers is not None:
+                for rank in self.left:
+                    servers.enter(rank)
+            if self._begun is None:
+                self._begun = self.seconds
+            planned, self._faults = self._faults, Faults()
+            self._deaths.plan(planned)
+            self._last = last
+            self._over = VirtualEvent(self._simulation.clock, "the others' training")
+            watching = watch if bar.visible else None
+            outcomes = self._together(self._do, watching, [*self.left, *self._late])
+            while self._deaths.struck and self._deaths.form_again(outcomes):
+                outcomes = self._together(self._do, watching)
+            if self.experiment.distributed_optimizer.asynchronous and all(
+                o.completed for o in outcomes.values()
+            ):
+                self._together(lambda rank: self.agents[rank].drain())
+                if servers is not None:
+                    servers.refresh()
+                self._together(lambda rank: self.agents[rank].conclude())
+        except KeyboardInterrupt:
+            self._interrupted(max(agent.progress().step for agent in self.agents))
+            raise
+        named = {
+            rank: Outcome(o.status, o.step, f"{self.agents[rank]!r} failed at step {o.step}: {o.reason}")
+            if o.status == "failed"
+            else o
+            for rank, o in outcomes.items()
+        }
+        dead = min(self.gone - self._late.keys(), default=None)
+        if dead is not None and self.experiment.on_failure == "stop":
+            named[dead] = Outcome("died", 0, f"{self.agents[dead]!r} died, so the others were stopped")
+        return named
+
+    def _complete(self, verdict: str | None, verdicts: pa.Table | None) -> None:
+        first = self.left[0]
+        row = self._last_row(verdict, self._members.rows(), self.agents[first].parameters_sha256())
+        self._aggregator.close(row, VERDICTS.empty_table() if verdicts is None else verdicts)
+
+    def _end(self) -> None:
+        self.abandon()
+
+    def _own(self, rank: int) -> Do:
+        """What does a fault that this agent does itself."""
+        return lambda fault: self._deaths.own(rank, fault)
+
+    def _do(self, rank: int) -> Outcome:
+        """One agent's steps up to the last; while it trains, and no longer, the servers wait for it."""
+        last = self._last
+        if rank in self._late and not self._come(rank):
+            return Outcome("completed", last)
+        self._training.add(rank)
+        steps = last - self.agents[rank].progress().step
+        outcome = self.agents[rank].train(steps) if steps else Outcome("completed", last)
+        if self._simulation.servers is not None:
+            self._simulation.servers.leave(rank)
+        self._ended(rank)
+        if outcome.completed and outcome.reason and self.experiment.distributed_optimizer.asynchronous:
+            for other in self._training:
+                self.agents[other].stop(outcome.reason)
+        if self.experiment.distributed_optimizer.lingers and outcome.completed:
+            self.agents[rank].linger(self._simulation.order.rounds(rank))
+        return outcome
+
+    def _ended(self, rank: int) -> None:
+        """An agent trains no more."""
+        self._training.discard(rank)
+        if not self._training:
+            self._over.set()
+            for other in self.left:
+                self.agents[other].over()
+
+    def _come(self, rank: int) -> bool:
+        """Wait until a late agent is to come, and let it join; not if all others have ended before."""
+        assert self._begun is not None
+        due = self._begun + self._late[rank].seconds
+        if self._over.wait(max(0.0, due - self._simulation.clock.seconds)):
+            return False
+        del self._late[rank]
+        self._members.let_in(rank, step=max(self.agents[other].progress().step for other in self._training))
+        return True

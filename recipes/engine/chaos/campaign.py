@@ -1,0 +1,148 @@
+"""A campaign: an undisturbed run of a recipe, then so many under faults, one after the other, to a verdict"""
+
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+from d5ray.checks import check_count
+from d5ray.distributed.faults.plan import Faults
+from d5ray.errors import ConfigurationError
+from d5ray.experiment import Experiment
+from d5ray.metrics.record.store import Run
+from d5ray.recipes.engine import library
+from d5ray.recipes.engine.chaos.judging import Judged, judged
+from d5ray.recipes.engine.chaos.processes import ended
+from d5ray.recipes.engine.chaos.trials import KINDS, STOP_SECONDS, STUCK_SECONDS, USUAL, Trial, drawn
+from d5ray.recipes.engine.recipe import FAIL, INCONCLUSIVE, PASS, Recipe
+
+COUNTED: Final = ("trials", "happened", "completed", "right", "wrong")
+MOST_TRIALS: Final = 10_000
+START_SECONDS: Final = 60.0  # that a trial may take beyond an undisturbed run, and what its faults take
+FIRST_SECONDS: Final = 600.0  # for the undisturbed run
+
+
+@final
+@dataclass(frozen=True)
+class Campaign:
+    """The trials of a campaign and what came of them. seconds: of the undisturbed run."""
+
+    recipe: str
+    seed: int
+    seconds: float
+    trials: tuple[Judged, ...]
+    wanted: int  # trials
+
+    @property
+    def verdict(self) -> str:
+        """FAIL where a trial is wrong; INCONCLUSIVE where trials are missing, or no fault happened."""
+        if any(trial.wrong for trial in self.trials):
+            return FAIL
+        if len(self.trials) < self.wanted or not any(trial.happened for trial in self.trials):
+            return INCONCLUSIVE
+        return PASS
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each kind and victim: trials, faults that happened, completed, as promised, wrong."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for each in self.trials:
+            key = each.trial.kind, each.trial.victim
+            row = found.setdefault(
+                key,
+                {"kind": key[0], "victim": key[1]} | dict.fromkeys(COUNTED, 0),
+            )
+            row["trials"] += 1
+            row["happened"] += each.happened
+            row["completed"] += each.completed
+            row["wrong" if each.wrong else "right"] += 1
+        return [found[key] for key in sorted(found)]
+
+    def as_data(self) -> dict[str, Any]:
+        """The campaign as JSON has it."""
+        return {
+            "recipe": self.recipe,
+            "seed": self.seed,
+            "verdict": self.verdict,
+            "rows": self.rows,
+            "wrong": [
+                {
+                    "trial": each.trial.number,
+                    "wrong": list(each.wrong),
+                    "command": each.trial.command(self.recipe),
+                }
+                for each in self.trials
+                if each.wrong
+            ],
+        }
+
+
+def campaign(
+    recipe: str,
+    *,
+    trials: int = 100,
+    seed: int = 0,
+    victims: Sequence[str] = USUAL,
+    kinds: Sequence[str] = KINDS,
+    settings: Mapping[str, Any] | None = None,
+    address: str | None = None,
+    watch: Callable[[Iterable[Trial]], Iterable[Trial]] = iter,
+    told: Callable[[Judged], None] = lambda _: None,
+) -> Campaign:
+    """Run a recipe so often under drawn faults, and judge each run. Ctrl-C ends it, and leaves it undecided.
+
+    settings: for keys that are not FIXED. address: of a Ray cluster of this machine that the trials share;
+    without one each has an embedded Ray, as those have in any case that end Ray. watch: shows how far it is;
+    told: hears of every trial. Raises `ConfigurationError` where the undisturbed run does not complete.
+    """
+    check_count("trials", trials, 1, MOST_TRIALS)
+    experiment = _experiment(recipe, settings or {})
+    first = Trial(-1, "", "", Faults(), "stop", settings or {})
+    alone, steps, seconds = _undisturbed(first, recipe, address)
+    planned = drawn(
+        experiment,
+        trials,
+        seed,
+        steps=steps,
+        seconds=seconds,
+        victims=victims,
+        kinds=kinds,
+        settings=settings,
+    )
+    bound = 3.0 * alone + START_SECONDS + STOP_SECONDS + 2 * STUCK_SECONDS
+    done: list[Judged] = []
+    try:
+        for trial in watch(planned):
+            with tempfile.TemporaryDirectory(prefix="d5ray-chaos-") as home:
+                process = ended([*trial.arguments(recipe, address), "--json"], Path(home), bound, address)
+                done.append(judged(trial, process, experiment, Path(home), bound))
+            told(done[-1])
+    except KeyboardInterrupt:
+        pass
+    return Campaign(recipe, seed, alone, tuple(done), trials)
+
+
+def _experiment(recipe: str, settings: Mapping[str, Any]) -> Experiment:
+    module = library.load(recipe)
+    name = library.name_of(Path(recipe))
+    made = Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name, overrides=settings).made()
+    if not isinstance(made, Experiment):
+        raise ConfigurationError(
+            f"the recipe {name} is no training of agents: give one that is, such as digits_lenet"
+        )
+    return made
+
+
+def _undisturbed(trial: Trial, recipe: str, address: str | None) -> tuple[float, int, float]:
+    """Seconds of a run without faults, its steps, and the seconds of its training."""
+    with tempfile.TemporaryDirectory(prefix="d5ray-chaos-") as home:
+        process = ended([*trial.arguments(recipe, address), "--json"], Path(home), FIRST_SECONDS, address)
+        folders = list(Path(home, "runs").glob("*"))
+        if process.code not in (0, 1, 2) or not folders or process.left:
+            why = process.err.strip().rpartition("\n")[2] or f"it left {process.left}"
+            raise ConfigurationError(f"without faults the recipe {recipe} does not complete: {why}")
+        run = Run(folders[0])
+        samples = run.tables()["samples"].select(["metric", "t_mono"]).to_pandas()
+        ends = samples[samples["metric"] == "step_time"]["t_mono"]
+        return process.seconds, int(run.row["steps"]), float(ends.max() - ends.min()) * 1e-9

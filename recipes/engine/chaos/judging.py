@@ -1,0 +1,140 @@
+"""The judge of a trial: did the run end as its policy says, and is what it left right?"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+from d5ray.distributed.faults.fault import Fault
+from d5ray.errors import D5Error, first_line
+from d5ray.experiment import Experiment
+from d5ray.failures.exit_codes import ERROR_EXIT_CODE, INTERRUPTED
+from d5ray.metrics.record.store import Run
+from d5ray.recipes.engine.chaos.processes import Ended
+from d5ray.recipes.engine.chaos.trials import Trial
+from d5ray.recipes.engine.checking import checker
+from d5ray.recipes.engine.recipe import EXIT_CODES
+
+COMPLETES, FAILS, DIES, INTERRUPTS, ENDS = "completes", "fails", "dies", "is interrupted", "ends"
+UNFINISHED: Final = "only a completed one counts"  # as `d5ray check` says
+OF_RAY: Final = ("raylet", "gcs", "head")
+
+
+@final
+@dataclass(frozen=True)
+class Judged:
+    """A trial and what came of it. wrong: a sentence for everything that is not as promised."""
+
+    trial: Trial
+    status: str  # of the run; "" where it did not begin
+    happened: bool  # the fault that the trial is about
+    seconds: float
+    wrong: tuple[str, ...]
+
+    @property
+    def completed(self) -> bool:
+        """True if the training did all its steps."""
+        return self.status == "completed"
+
+
+def judged(trial: Trial, ended: Ended, experiment: Experiment, home: Path, bound: float) -> Judged:
+    """Judge a trial by its process and the folder of its run."""
+    folders = sorted((home / "runs").glob("*")) if (home / "runs").is_dir() else []
+    run = Run(folders[-1]) if folders else None
+    row, events = _read(run)
+    happened = [event for event in events if event["name"] == "fault"]
+    about = any(json.loads(event["detail"])["planned"] == str(trial.about) for event in happened)
+    status = str(row.get("status", ""))
+    wrong: list[str] = []
+    if ended.code is None:
+        wrong.append(f"it did not end within {bound:.0f} s")
+    else:
+        wanted = expected(trial, happened, experiment)
+        wrong += _wrong_end(trial, ended, status, wanted)
+        if run is not None and status != "running":
+            wrong += _wrong_folder(run, status, wanted, events, experiment)
+    wrong += [f"it left {each}" for each in ended.left]
+    return Judged(trial, status, about, ended.seconds, tuple(wrong))
+
+
+def expected(trial: Trial, happened: list[Any], experiment: Experiment) -> str:
+    """How the run is to end, by its policy and what happened to it."""
+    planned = [fault for fault in trial.faults if _did(fault, happened)]
+    kinds = {(fault.victim, fault.kind) for fault in planned}
+    if ("driver", "kill") in kinds:
+        return DIES
+    if ("driver", "terminate") in kinds:
+        return INTERRUPTS
+    if any(fault.victim in OF_RAY and fault.is_fatal for fault in planned):
+        return FAILS
+    fatal = [fault for fault in planned if fault.is_fatal and fault.victim in ("agent", "server")]
+    if fatal and trial.policy == "stop":
+        return ENDS if any(fault.during == "closing" for fault in fatal) else FAILS
+    gone = {fault.numbers for fault in fatal if fault.victim == "agent"}
+    if trial.policy == "continue" and len(gone) > (experiment.agents or 1) - experiment.min_agents:
+        return FAILS
+    return COMPLETES
+
+
+def _did(fault: Fault, happened: list[Any]) -> bool:
+    return any(json.loads(event["detail"])["planned"] == str(fault) for event in happened)
+
+
+def _wrong_end(trial: Trial, ended: Ended, status: str, wanted: str) -> Iterator[str]:
+    code, last = ended.code, ended.err.strip().rpartition("\n")[2]
+    verdicts = tuple(EXIT_CODES.values())
+    right = {
+        COMPLETES: code in verdicts and status == "completed",
+        FAILS: code == ERROR_EXIT_CODE and status in ("failed", ""),
+        ENDS: (code in verdicts and status == "completed") or code == ERROR_EXIT_CODE,
+        DIES: code == -9 and status in ("died", "completed", ""),
+        INTERRUPTS: code in (INTERRUPTED, -15, 143) and status in ("interrupted", "completed", ""),
+    }[wanted]
+    if not right:
+        yield (
+            f"under on_failure={trial.policy!r} it {wanted}, but its status is {status!r} and its exit code "
+            f"{code}: {last[:300]}"
+        )
+    if "Traceback (most recent call last)" in ended.err:
+        yield "it shows a traceback"
+    if wanted == FAILS and code == ERROR_EXIT_CODE and not _names(trial, ended.err):
+        yield f"its error names another than the victim: {last[:300]}"
+
+
+def _names(trial: Trial, err: str) -> bool:
+    named = {
+        "agent": [f"TrainingAgent(rank={n})" for fault in trial.faults for n in fault.numbers],
+        "server": ["ParameterServer(", "TrainingAgent("],
+    }.get(trial.victim, ["Ray", "aggregator", "MetricsAggregator"])
+    return any(name in err for name in named)
+
+
+def _wrong_folder(
+    run: Run, status: str, wanted: str, events: list[dict[str, Any]], experiment: Experiment
+) -> Iterator[str]:
+    found = checker.violations(run)
+    if wanted == DIES and status == "died":
+        if not found:
+            yield "d5ray check finds nothing wrong with a run whose driver was killed"
+        return
+    unfinished = f"the run is {status}: {UNFINISHED}"
+    if status != "completed" and unfinished not in found:
+        yield f"d5ray check does not say that {unfinished}"
+    for each in found:
+        if each != unfinished:
+            yield f"d5ray check: {each}"
+    rule = experiment.distributed_optimizer
+    if status == "completed" and rule.one_model and not rule.one_sided:
+        told = [json.loads(event["detail"])["sha256"] for event in events if event["name"] == "parameters"]
+        if not told or len(set(told[-1].values())) != 1:
+            yield f"the agents that are left have different parameters: {told[-1:]}"
+
+
+def _read(run: Run | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    if run is None:
+        return {}, []
+    try:
+        return run.row, run.tables()["events"].to_pylist()
+    except D5Error as error:
+        return {"status": f"unreadable ({first_line(error)})"}, []
