@@ -187,8 +187,8 @@ class Deaths:
             raise AgentError(f"{name} died, so the agents were stopped")
         members.note("server_died", -1, server=name)
         self._count(name)
-        servers.restore(number)
-        members.note("server_restored", -1, server=name)
+        restored = servers.restore(number)
+        members.note("server_restored", -1, server=name, **restored)
 
     def _trains(self, rank: int) -> bool:
         task = self._members.tasks.get(rank)

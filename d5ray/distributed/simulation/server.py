@@ -102,10 +102,11 @@ class SimulatedServers:
         for place in self.root:
             place.kept = place.shard.state()
 
-    def restore(self, number: int) -> str:
-        """Let a shard die, and another begin with its last snapshot; gives its name.
+    def restore(self, number: int) -> dict[str, Any]:
+        """Let a shard die, and another begin with its last snapshot; the facts for an event.
 
-        Agents whose requests died with it ask again, as real ones do.
+        Agents whose requests died with it ask again, as real ones do. Pushes that were acknowledged since the
+        snapshot are lost, and counted.
         """
         place, resolved = self.root[number], self.resolved
         before = place.shard
@@ -117,11 +118,13 @@ class SimulatedServers:
             sorted(before.policy.members),
         )
         place.shard.restore(place.kept)
+        applied, kept = before.state()["last"], place.kept["last"]
+        gone = {rank: last - kept.get(rank, 0) for rank, last in applied.items() if last > kept.get(rank, 0)}
         lost, place.open = [each for each in place.open if each.rank in before.policy.members], []
         for request in lost:
             request.followers, request.result, request.skipped, request.applied = [], None, 0, False
             self._enter(place, request)
-        return place.name
+        return {"version": place.kept["version"], "pushes_lost": sum(gone.values()), "lost": gone}
 
     def ask(self, place: PlacedShard, node: int, request: Request, sent: int, back: int) -> VirtualEvent:
         """Send a request over the wires; the event is set when its reply has arrived."""

@@ -1,0 +1,180 @@
+"""Claims about real runs under faults by plan: they do what the simulation does, and leave no one stopped"""
+
+import inspect
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import d5ray as d5
+from d5ray.actors.group.faults import Injector, check_disk
+from d5ray.agent.faults import _stands
+from d5ray.distributed.faults.fault import Fault
+from d5ray.errors import ConfigurationError
+from tests.conftest import wait_until
+
+
+@pytest.fixture(scope="module")
+def ray_ends() -> Iterator[None]:
+    """One embedded Ray for the module's launches, and none afterwards."""
+    yield
+    d5.shutdown()
+
+
+def experiment(on_failure: str, **changes: Any) -> d5.Experiment:
+    values: dict[str, Any] = {
+        "model": "mlp", "dataset": "digits", "optimizer": d5.optimizers.Momentum(0.05, 0.9), "agents": 3,
+        "batch_size": 16, "seed": 3, "on_failure": on_failure, "evaluate": False, "cpus_per_agent": 0.25,
+        "communicator": "shared_memory", "timeout_seconds": 40.0,
+    }  # fmt: skip
+    return d5.Experiment(**(values | changes))
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("ray_ends")
+@pytest.mark.parametrize("on_failure", ["continue", "restart"])
+def test_a_real_run_under_a_plan_has_the_parameters_of_the_simulated_one(on_failure: str) -> None:
+    """Killed just before step 3: both go on from there with the same bits, and both say the same."""
+    plan = d5.Faults().kill(agent=1, at_step=3).stop(agent=2, at_step=5, seconds=0.5)
+    found, told = [], []
+    for run in (d5.launch, d5.simulate):
+        with run(experiment(on_failure), faults=plan) as group:  # type: ignore[operator]
+            assert group.train(12, progress=False).completed
+            left = [0, 2] if on_failure == "continue" else [0, 1, 2]
+            found.append(
+                {rank: np.concatenate([a.ravel() for a in group.parameters(rank).values()]) for rank in left}
+            )
+        rows = d5.Run(group.folder).tables()["events"].to_pylist()
+        names = ("fault", "agent_died", "agent_restarted", "group_formed_again")
+        told.append(sorted((row["name"], row["rank"], row["step"]) for row in rows if row["name"] in names))
+    real, simulated = found
+    assert all(np.array_equal(real[rank], simulated[rank]) for rank in real)
+    assert told[0] == told[1]
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("ray_ends")
+def test_an_agent_dies_in_a_collective_and_another_in_the_recovery() -> None:
+    """Both are started again, and all have one model at the end, as an event says."""
+    plan = d5.Faults().kill(agent=1, during="collective", at_step=2).kill(agent=2, during="recovery")
+    with d5.launch(experiment("restart"), faults=plan, quiet=True) as group:
+        assert group.train(40, progress=False).completed
+    rows = d5.Run(group.folder).tables()["events"].to_pylist()
+    assert sorted(row["rank"] for row in rows if row["name"] == "agent_died") == [1, 2]
+    (hashes,) = [json.loads(row["detail"])["sha256"] for row in rows if row["name"] == "parameters"]
+    assert sorted(hashes) == ["0", "1", "2"] and len(set(hashes.values())) == 1
+
+
+def test_a_moment_is_told_by_what_stands_on_the_stack() -> None:
+    """A frame of the communicators' files is a collective, one of this file is not."""
+    frame = inspect.currentframe()
+    assert not _stands(frame, "collective")
+    code = compile("import sys\nframe = sys._getframe()", "/x/distributed/communicators/gloo/a.py", "exec")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert _stands(names["frame"], "collective") and not _stands(names["frame"], "evaluation")
+
+
+class Notes(list[tuple[str, int]]):
+    def __call__(self, name: str, rank: int, **detail: object) -> None:
+        self.append((name, rank))
+
+
+@pytest.fixture
+def child() -> Iterator["subprocess.Popen[bytes]"]:
+    """A process that lives until it is ended."""
+    process = subprocess.Popen(["sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def state(process: "subprocess.Popen[bytes]") -> str:
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def injector(plan: d5.Faults, process: "subprocess.Popen[bytes]", notes: Notes, root: Path) -> Injector:
+    def find(fault: Fault) -> list[Any]:
+        return [process.pid]
+
+    return Injector(plan, root, find, notes, lambda node: None)
+
+
+def test_a_stop_ends_after_its_seconds(child: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
+    """Stopped, then running; each fault is noted once."""
+    notes = Notes()
+    plan = d5.Faults().stop("raylet", at_seconds=0.1, seconds=0.5)
+    hand = injector(plan, child, notes, tmp_path)
+    hand.begin()
+    hand.begin()
+    wait_until(lambda: state(child) == "T", 10)
+    wait_until(lambda: state(child) == "S", 10)
+    hand.close()
+    assert notes == [("fault", -1)]
+
+
+def test_what_stands_for_ever_goes_on_when_the_run_ends(
+    child: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    """Else nobody could end it."""
+    hand = injector(d5.Faults().stop("raylet", at_seconds=0.0), child, Notes(), tmp_path)
+    hand.begin()
+    wait_until(lambda: state(child) == "T", 10)
+    hand.close()
+    wait_until(lambda: state(child) == "S", 10)
+
+
+def test_a_moment_of_the_run_comes_before_it_goes_on(
+    child: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    """A death that is noted begins a recovery: the victim is dead when `note` returns."""
+    notes = Notes()
+    hand = injector(d5.Faults().kill("raylet", during="recovery"), child, notes, tmp_path)
+    noted = hand.noting(notes)
+    noted("load", -1)
+    assert child.poll() is None
+    noted("agent_died", 1)
+    assert child.wait(timeout=10) == -9
+    assert notes == [("load", -1), ("agent_died", 1), ("fault", -1)]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("file systems cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_small_disk_is_filled_to_the_last_byte_and_has_room_again(small_disk: Path) -> None:
+    """Nothing is left of it."""
+    plan = d5.Faults().fill_disk(at_seconds=0.0, seconds=1.0)
+    check_disk(plan, small_disk / "runs")
+    notes = Notes()
+    hand = Injector(plan, small_disk, lambda fault: [], notes, lambda node: None)
+    hand.begin()
+    wait_until(lambda: shutil.disk_usage(small_disk).free == 0, 10)
+    with pytest.raises(OSError, match="No space left"):
+        (small_disk / "one").write_bytes(bytes(8192))
+    wait_until(lambda: shutil.disk_usage(small_disk).free > 2**22, 10)
+    hand.close()
+    assert notes == [("fault", -1)]
+    assert [path.name for path in small_disk.iterdir()] in ([], ["one"])
+
+
+def test_a_disk_that_others_need_is_never_filled(tmp_path: Path) -> None:
+    """That of the folder for temporary files, here; the error says what to mount."""
+    with pytest.raises(ConfigurationError, match="mount a small one"):
+        check_disk(d5.Faults().fill_disk(at_seconds=0.0), tmp_path)
+    check_disk(d5.Faults().kill("driver", at_seconds=0.0), tmp_path)

@@ -1,0 +1,186 @@
+"""Claims about campaigns of faults: equal seeds draw equal trials, and the judge sees what is wrong"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import d5ray as d5
+from d5ray.errors import ConfigurationError
+from d5ray.recipes.engine.chaos import campaign as campaigns
+from d5ray.recipes.engine.chaos.judging import COMPLETES, DIES, FAILS, INTERRUPTS, Judged, expected, judged
+from d5ray.recipes.engine.chaos.processes import Ended, ended
+from d5ray.recipes.engine.chaos.trials import Trial, drawn
+from tests.conftest import Head, marked
+
+EXPERIMENT = d5.Experiment("mlp", "digits", d5.optimizers.SGD(0.1), agents=3, batch_size=16)
+RECIPE = '''"""Three small agents"""
+import d5ray as d5
+FIXED = {"model": "mlp", "dataset": "digits"}
+MUTABLE = {
+    "agents": 3, "batch_size": 16, "epochs": 4, "optimizer": d5.optimizers.Momentum,
+    "optimizer_args": (0.03, 0.9), "distributed": d5.optimizers.AllreduceSGD, "cpus_per_agent": 0.25,
+    "seed": 1, "timeout_seconds": 30.0, "monitor_seconds": 0.0, "mirror_seconds": 0.0,
+}
+METRICS = [d5.metrics.TestAccuracy() >= 0.3]
+'''
+
+
+def of(plan: d5.Faults, policy: str = "stop") -> Trial:
+    about = plan.planned[-1]
+    return Trial(0, about.victim, about.kind, plan, policy)
+
+
+def happened(plan: d5.Faults) -> list[dict[str, Any]]:
+    return [{"detail": json.dumps(fault.described)} for fault in plan]
+
+
+def test_equal_seeds_draw_equal_trials_and_every_pair_comes_alike() -> None:
+    """Two kinds and three victims, since there are no servers: each six times of 36."""
+    draw = {"steps": 50, "seconds": 3.0, "kinds": ("kill", "stop")}
+    trials = drawn(EXPERIMENT, 36, 7, **draw)  # type: ignore[arg-type]
+    assert trials == drawn(EXPERIMENT, 36, 7, **draw)  # type: ignore[arg-type]
+    assert trials != drawn(EXPERIMENT, 36, 8, **draw)  # type: ignore[arg-type]
+    pairs = [(trial.victim, trial.kind) for trial in trials]
+    assert {pairs.count(pair) for pair in pairs} == {6} and len(set(pairs)) == 6
+    for trial in trials:
+        trial.faults.check(3, None)
+        trial.faults.check_steps(50)
+        trial.faults.check_real()
+        assert d5.Faults.parse(repr(trial.faults)) == trial.faults
+        assert repr(trial.faults) in trial.arguments("x", None)
+    assert {trial.policy for trial in trials} == {"stop", "continue", "restart"}
+
+
+def test_a_driver_never_stands_for_ever() -> None:
+    """Nobody could end such a run."""
+    for trial in drawn(EXPERIMENT, 60, 1, steps=9, seconds=1.0, victims=("driver",), kinds=("stop",)):
+        assert trial.about.seconds is not None
+
+
+@pytest.mark.parametrize(
+    ("plan", "policy", "wanted"),
+    [
+        (d5.Faults().kill(agent=1, at_step=1), "stop", FAILS),
+        (d5.Faults().kill(agent=1, at_step=1), "continue", COMPLETES),
+        (d5.Faults().terminate(agent=1, at_step=1), "restart", COMPLETES),
+        (d5.Faults().stop(agent=1, at_step=1), "stop", FAILS),
+        (d5.Faults().stop(agent=1, at_step=1, seconds=1), "stop", COMPLETES),
+        (d5.Faults().kill("aggregator", at_seconds=1), "stop", COMPLETES),
+        (d5.Faults().kill("driver", at_seconds=1), "restart", DIES),
+        (d5.Faults().terminate("driver", at_seconds=1), "restart", INTERRUPTS),
+        (d5.Faults().kill("gcs", at_seconds=1), "restart", FAILS),
+    ],
+)
+def test_how_a_run_is_to_end_follows_from_plan_and_policy(plan: d5.Faults, policy: str, wanted: str) -> None:
+    """And where the fault never happened, it completes."""
+    assert expected(of(plan, policy), happened(plan), EXPERIMENT) == wanted
+    assert expected(of(plan, policy), [], EXPERIMENT) == COMPLETES
+
+
+def finished(code: int | None, err: str = "", left: tuple[str, ...] = ()) -> Ended:
+    return Ended(code, "", err, 1.0, left)
+
+
+@pytest.mark.parametrize(
+    ("process", "wrong"),
+    [
+        (finished(None), "did not end within 9 s"),
+        (finished(0, left=("/dev/shm/d5ray-1-2-3",)), "it left /dev/shm/d5ray-1-2-3"),
+        (finished(3, "error: no"), "it completes, but"),
+        (finished(0, "Traceback (most recent call last)"), "traceback"),
+    ],
+)
+def test_the_judge_sees_what_is_wrong_with_a_process(process: Ended, wrong: str, tmp_path: Path) -> None:
+    """Hung, leftovers, another exit code than the policy's, a traceback."""
+    found = judged(of(d5.Faults().kill(agent=1, at_step=1)), process, EXPERIMENT, tmp_path, 9.0)
+    assert any(wrong in each for each in found.wrong)
+
+
+def test_the_judge_compares_the_survivors_and_reads_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that says nothing of its agents' parameters, and one with rows that are not there, are wrong."""
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
+    with d5.simulate(EXPERIMENT) as group:
+        group.train(5, progress=False)
+    found = judged(of(d5.Faults().kill(agent=1, at_step=99)), finished(0), EXPERIMENT, tmp_path, 9.0)
+    assert found.completed and not found.happened
+    assert any("different parameters" in each for each in found.wrong)
+
+
+def result(*wrong: str, did: bool = True) -> Judged:
+    return Judged(of(d5.Faults().kill(agent=1, at_step=1)), "completed", did, 1.0, wrong)
+
+
+def test_a_campaign_is_decided_by_its_trials() -> None:
+    """One that is wrong fails it; too few, or no fault that happened, leave it open."""
+    made = [
+        campaigns.Campaign("r", 1, 1.0, trials, 2).verdict
+        for trials in (
+            (result(), result()), (result(), result("hung")), (result(),), (result(did=False),) * 2,
+        )
+    ]  # fmt: skip
+    assert made == ["PASS", "FAIL", "INCONCLUSIVE", "INCONCLUSIVE"]
+    (row,) = campaigns.Campaign("r", 1, 1.0, (result(), result("hung")), 2).rows
+    assert row == {
+        "kind": "kill", "victim": "agent", "trials": 2, "happened": 2, "completed": 2, "right": 1, "wrong": 1,
+    }  # fmt: skip
+
+
+def test_a_process_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    """`d5ray` itself is not asked: a recipe that sleeps, and has a child that does."""
+    recipe = tmp_path / "sleeps.py"
+    recipe.write_text("import subprocess, time\nsubprocess.Popen(['sleep', '600'])\ntime.sleep(600)\n")
+    found = ended(["run", str(recipe)], tmp_path, 3.0, None)
+    assert found.code is None
+
+
+def test_what_is_no_campaign_is_one_sentence() -> None:
+    """A recipe that trains no agents, a victim that is none."""
+    with pytest.raises(ConfigurationError, match="no training of agents"):
+        campaigns.campaign("scale_study", trials=1)
+    with pytest.raises(ConfigurationError, match="victims"):
+        drawn(EXPERIMENT, 1, 1, steps=1, seconds=1.0, victims=("conductor",))
+
+
+def endure(tmp_path: Path, trials: int, address: str | None) -> None:
+    recipe = tmp_path / "small.py"
+    recipe.write_text(RECIPE)
+    found = campaigns.campaign(str(recipe), trials=trials, seed=1, address=address)
+    assert found.verdict == "PASS", json.dumps(found.as_data()["wrong"], indent=1)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_sixty_trials_end_as_promised(tmp_path: Path, head: Head) -> None:
+    """Of agents, aggregator and driver, at a cluster that they share."""
+    endure(tmp_path, 60, head.address)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_five_hundred_trials_end_as_promised(tmp_path: Path) -> None:
+    """Each with an embedded Ray of its own."""
+    endure(tmp_path, 500, None)
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_campaign_leaves_nothing(tmp_path: Path) -> None:
+    """In the midst of a trial: undecided, exit code 2, no process."""
+    recipe = tmp_path / "small.py"
+    recipe.write_text(RECIPE)
+    command = [sys.executable, "-m", "d5ray", "chaos", str(recipe), "--trials", "5", "--json"]
+    mark = f"d5ray-{time.time_ns()}"
+    process = subprocess.Popen(command, env=os.environ | {"D5RAY_TEST": mark}, stdout=subprocess.PIPE)
+    time.sleep(30)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=120)
+    assert process.returncode in (2, 130)
+    assert marked(f"D5RAY_TEST={mark}") == {}

@@ -1,0 +1,237 @@
+"""Claims about simulations under faults: they recover as real runs do, to the last bit, for days"""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import d5ray as d5
+from d5ray.errors import AgentError
+from d5ray.recipes.engine.checking.agreements import agreements
+from d5ray.recipes.engine.checking.folder import Folder
+from d5ray.simulated.group import SimulatedGroup
+
+Array = np.ndarray[Any, Any]
+RING = d5.topologies.Ring(4)
+SERVERS = d5.Servers(shards=2, snapshot_seconds=0.005)
+OPTIMIZERS = d5.optimizers
+NO_NETWORK = d5.simulation.UniformLinks(latency_seconds=0.0, bytes_per_second=1e30)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of runs for each test."""
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
+
+
+def experiment(rule: d5.DistributedOptimizer, on_failure: str, **changes: Any) -> d5.Experiment:
+    values: dict[str, Any] = {
+        "model": "mlp", "dataset": "digits", "optimizer": OPTIMIZERS.Momentum(0.05, 0.9), "agents": 4,
+        "distributed": rule, "batch_size": 16, "seed": 3, "on_failure": on_failure, "evaluate": False,
+    }  # fmt: skip
+    return d5.Experiment(**(values | changes))
+
+
+def flat(group: SimulatedGroup, rank: int) -> Array:
+    return group.agents[rank].flat_parameters()
+
+
+def events(group: SimulatedGroup, *names: str) -> list[tuple[str, int, dict[str, Any]]]:
+    """Name, rank and details of what the run as a whole noted, and of faults."""
+    rows = sorted(group.tables()["events"].to_pylist(), key=lambda row: row["t_mono"])
+    found = [r for r in rows if r["name"] in names and (r["agent"] == "driver" or r["name"] == "fault")]
+    return [(r["name"], r["rank"], json.loads(r["detail"])) for r in found]
+
+
+def learned(group: SimulatedGroup) -> list[tuple[int, Array]]:
+    return [(rank, flat(group, rank)) for rank in group.left]
+
+
+@pytest.mark.parametrize("on_failure", ["continue", "restart"])
+def test_survivors_of_a_consistent_rule_have_one_model(on_failure: str) -> None:
+    """Killed just before step 3, from which all go on; the events say so, and `check` finds nothing."""
+    plan = d5.Faults().kill(agent=1, at_step=3)
+    with d5.simulate(experiment(OPTIMIZERS.AllreduceSGD(), on_failure), faults=plan) as group:
+        assert group.train(12, progress=False).completed
+        left = [0, 2, 3] if on_failure == "continue" else [0, 1, 2, 3]
+        assert group.left == left
+        assert all(np.array_equal(x, flat(group, 0)) for _, x in learned(group))
+        (fault,) = events(group, "fault")
+        assert fault[1:] == (1, {"kind": "kill", "victim": "agent 1", "planned": "kill(agent=1, at_step=3)"})
+        ((_, _, agreed),) = events(group, "agreed")
+        assert agreed["members"] == left
+        again = "agent_restarted" if on_failure == "restart" else "group_formed_again"
+        assert [(name, rank) for name, rank, _ in events(group, again)] == [(again, 1)]
+    run = d5.Run(group.folder)
+    assert list(agreements(Folder(run, run.row, run.tables()))) == []
+
+
+def test_a_death_before_a_step_restarted_changes_no_bit() -> None:
+    """With restart nothing but time is lost: the parameters are those of an undisturbed run."""
+    wanted = experiment(OPTIMIZERS.AllreduceSGD(), "restart")
+    with d5.simulate(wanted) as group:
+        group.train(12, progress=False)
+        undisturbed = flat(group, 0)
+    plan = d5.Faults().kill(agent=1, at_step=3).kill(agent=2, at_step=3).stop(agent=3, at_step=5, seconds=9)
+    with d5.simulate(wanted, faults=plan) as group:
+        group.train(12, progress=False)
+        assert np.array_equal(flat(group, 0), undisturbed)
+        assert group.seconds > 9.0
+
+
+CASES: dict[str, Callable[[str], d5.Experiment]] = {
+    "allreduce": lambda policy: experiment(OPTIMIZERS.AllreduceSGD(), policy),
+    "D-PSGD": lambda policy: experiment(OPTIMIZERS.DPSGD(), policy, topology=RING),
+    "AD-PSGD": lambda policy: experiment(OPTIMIZERS.ADPSGD(), policy, topology=RING),
+    "ASGD": lambda policy: experiment(
+        OPTIMIZERS.ASGD(), policy, servers=SERVERS, optimizer=OPTIMIZERS.SGD(0.05)
+    ),
+    "parameter server": lambda policy: experiment(OPTIMIZERS.ParameterServerSGD(), policy, servers=SERVERS),
+}
+
+
+@pytest.mark.parametrize("on_failure", ["continue", "restart"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_plan_repeats_to_the_last_bit(name: str, on_failure: str) -> None:
+    """Two deaths close together, a stop for ever, lost messages, a cut; for each kind of rule."""
+    plan = (
+        d5.Faults()
+        .kill(agent=1, at_seconds=0.004)
+        .kill(agent=2, at_seconds=0.00401)
+        .stop(agent=3, at_step=9)
+        .lose(0.05, at_seconds=0.0)
+        .partition((0,), at_seconds=0.006, seconds=1.0)
+    )
+    found = []
+    for _ in range(2):
+        with d5.simulate(CASES[name](on_failure), faults=plan) as group:
+            assert group.train(20, progress=False).completed
+            assert len(events(group, "agent_died")) == 3
+            found.append((group.seconds, learned(group)))
+    (seconds, first), (again, second) = found
+    assert seconds == again and [rank for rank, _ in first] == [rank for rank, _ in second]
+    assert all(np.array_equal(x, y) for (_, x), (_, y) in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("name", ["ASGD", "parameter server"])
+def test_a_server_that_dies_has_its_last_snapshot(name: str) -> None:
+    """Updates since the snapshot are lost, none is applied twice, and every agent does all its steps."""
+    plan = d5.Faults().kill(server=0, at_seconds=0.0123)
+    with d5.simulate(CASES[name]("continue"), faults=plan) as group:
+        assert group.train(20, progress=False).completed
+        assert [name for name, _, _ in events(group, "server_died", "server_restored")] == [
+            "server_died", "server_restored",
+        ]  # fmt: skip
+        servers = group._simulation.servers
+        assert servers is not None
+        dead, other = (place.shard.version for place in servers.root)
+        pushes, lost = (80, 32) if name == "ASGD" else (20, 8)  # of a round, four pushes are one update
+        assert other == pushes and pushes - lost <= dead < pushes
+        ((_, _, restored),) = events(group, "server_restored")
+        per_update = 1 if name == "ASGD" else 4
+        assert restored["pushes_lost"] == per_update * (pushes - dead)
+
+
+def test_without_a_policy_a_dead_server_ends_the_run() -> None:
+    """on_failure='stop': by its name."""
+    plan = d5.Faults().kill(server=1, at_seconds=0.005)
+    with (
+        d5.simulate(CASES["ASGD"]("stop"), faults=plan) as group,
+        pytest.raises(AgentError, match=r"ParameterServer\(shard=1\) died"),
+    ):
+        group.train(20, progress=False)
+
+
+def test_a_partition_shorter_than_the_timeout_costs_its_time_alone() -> None:
+    """Parameters as undisturbed; longer than `timeout_seconds` it ends the run, and nobody waits for ever."""
+    wanted = experiment(OPTIMIZERS.AllreduceSGD(), "continue", timeout_seconds=30.0)
+    with d5.simulate(wanted) as group:
+        group.train(12, progress=False)
+        undisturbed, seconds = flat(group, 0), group.seconds
+    plan = d5.Faults().partition((0, 1), at_seconds=0.003, seconds=8.0)
+    with d5.simulate(wanted, faults=plan) as group:
+        group.train(12, progress=False)
+        assert np.array_equal(flat(group, 0), undisturbed)
+        assert 8.0 < group.seconds < 8.0 + 2 * seconds
+    for lasting in (60.0, None):
+        plan = d5.Faults().partition((0, 1), at_seconds=0.003, seconds=lasting)
+        with d5.simulate(wanted, faults=plan) as group:
+            with pytest.raises(AgentError, match="nobody answered allreduce within 30 s"):
+                group.train(12, progress=False)
+            assert group.seconds < 61.0
+
+
+def test_a_delay_adds_its_seconds_to_each_message() -> None:
+    """An allreduce of four is two rounds of messages: 12 steps take 24 times the delay longer."""
+    wanted = experiment(OPTIMIZERS.AllreduceSGD(), "stop")
+    took = []
+    for plan in (d5.Faults(), d5.Faults().delay(0.1, at_seconds=0.0)):
+        with d5.simulate(wanted, NO_NETWORK, faults=plan) as group:
+            before = group.seconds
+            group.train(12, progress=False)
+            took.append(group.seconds - before)
+    assert took[1] - took[0] == pytest.approx(24 * 0.1, rel=1e-6)
+
+
+def test_a_stop_for_ever_is_a_death_after_stuck_seconds() -> None:
+    """The others go on, and the event says why."""
+    wanted = experiment(OPTIMIZERS.AllreduceSGD(), "continue", stuck_seconds=7.0)
+    with d5.simulate(wanted, faults=d5.Faults().stop(agent=2, at_step=4)) as group:
+        assert group.train(12, progress=False).completed
+        ((_, rank, detail),) = events(group, "agent_died")
+        assert rank == 2 and detail["reason"] == "it made no progress for 7 s"
+        assert 7.0 < group.seconds < 7.5
+
+
+def test_the_former_way_to_plan_a_death_is_the_same() -> None:
+    """failures=[Failure(2, 0.01)] is kill(agent=2, at_seconds=0.01)."""
+    wanted = experiment(OPTIMIZERS.ADPSGD(), "continue", topology=RING)
+    found = []
+    for how in (
+        {"failures": [d5.faults.Failure(2, 0.01)]},
+        {"faults": d5.Faults().kill(agent=2, at_seconds=0.01)},
+    ):
+        with d5.simulate(wanted, **how) as group:  # type: ignore[arg-type]
+            group.train(20, progress=False)
+            found.append(flat(group, 0))
+    assert np.array_equal(*found)
+
+
+def endure(name: str, hours: float) -> None:
+    """A death of one of four agents every 20 s, restarted: it ends after all its steps, and has learned."""
+    seconds, step_seconds = round(hours * 3600), 5.0
+    plan = d5.Faults()
+    for number, at in enumerate(range(20, seconds, 20)):
+        plan = plan.kill(agent=number % 3 + 1, at_seconds=float(at))
+    steps = int(seconds / step_seconds)
+    wanted = CASES[name]("restart")
+    changes: dict[str, Any] = {"optimizer": OPTIMIZERS.SGD(0.02)}
+    if wanted.servers is not None:
+        changes["servers"] = d5.Servers(shards=2, snapshot_seconds=30.0)
+    wanted = dataclasses.replace(wanted, **changes)
+    with d5.simulate(wanted, compute=d5.simulation.ConstantTime(step_seconds), faults=plan) as group:
+        assert group.train(steps, progress=False).completed
+        deaths = len(events(group, "agent_died"))
+        assert deaths >= 0.9 * len(plan)
+        assert group.left == [0, 1, 2, 3]
+        rows = group.metrics().to_pandas().query("metric == 'loss'")
+        assert rows[rows.step >= steps - 20].value.mean() < 0.5 < rows[rows.step < 5].value.mean()
+    assert d5.Run(group.folder).row["status"] == "completed"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["allreduce", "D-PSGD", "AD-PSGD", "ASGD"])
+def test_an_hour_of_deaths_is_endured(name: str) -> None:
+    """Virtual: one every 20 s."""
+    endure(name, 1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["allreduce", "D-PSGD", "AD-PSGD", "ASGD"])
+def test_a_day_of_deaths_is_endured(name: str) -> None:
+    """24 virtual hours, one every 20 s: over four thousand."""
+    endure(name, 24.0)
