@@ -10,8 +10,8 @@ import ray
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from d5ray.actors.cluster.hand import Hand
 from d5ray.actors.cluster.placement import Place, end_process, process_of, reserve, strategy
-from d5ray.actors.group.faults import Hand
 from d5ray.actors.group.run_row import RunPlan, new_run_id
 from d5ray.actors.metrics.aggregator import MetricsAggregator
 from d5ray.actors.metrics.exporter import MetricsExporter

@@ -18,6 +18,10 @@ import ray
 from ray.exceptions import RayError
 
 from d5ray.actors.cluster.placement import Place, place_of
+from d5ray.actors.group.roster import AgentRoster
+from d5ray.actors.metrics.aggregator_client import AggregatorClient
+from d5ray.actors.servers.run_servers import RunServers
+from d5ray.actors.session import session
 from d5ray.agent.faults import NUMBERS
 from d5ray.distributed.faults.fault import Fault
 from d5ray.distributed.faults.plan import Faults
@@ -30,18 +34,6 @@ FILL: Final = (2**20, 2**12, 1)  # bytes that are written at a time, until no mo
 DEATHS: Final = ("agent_died", "server_died")  # events with which a recovery begins
 
 Find = Callable[[Fault], list[Any]]  # actors, places or process ids of a victim
-
-
-class Hand:
-    """Sends signals to processes of the node that it is on."""
-
-    def signal(self, pid: int, number: int) -> bool:
-        """Send it; False if the process is not there."""
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            return False
-        return True
 
 
 @final
@@ -196,6 +188,22 @@ class Injector:
             self._filling.unlink(missing_ok=True)
         elif fault.seconds is not None:
             self._at(time.monotonic() + fault.seconds, lambda: self._filling.unlink(missing_ok=True))
+
+
+def finder(members: AgentRoster, servers: RunServers, aggregator: AggregatorClient) -> Find:
+    """Finds the actors, places or processes that are the victim of a fault; none if it is gone."""
+
+    def find(fault: Fault) -> list[Any]:
+        (number,) = fault.numbers or (0,)
+        if fault.victim == "agent":
+            return [members.places[number]] if number in members.present else []
+        if fault.victim == "server":
+            return [servers.actor(number)]
+        if fault.victim == "aggregator":
+            return [aggregator.actor]
+        return [os.getpid()] if fault.victim == "driver" else session.processes(fault.victim)
+
+    return find
 
 
 def check_disk(faults: Faults, root: Path) -> None:

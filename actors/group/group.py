@@ -1,6 +1,5 @@
 """A run's agents on Ray, from their start over training and faults to the end of all that was started"""
 
-import os
 import platform
 import time
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from d5ray.actors.cluster.nodes import environments
 from d5ray.actors.cluster.placement import place_of
 from d5ray.actors.group.coordinator import Coordinator
 from d5ray.actors.group.ending import LastAnswers, steps_recorded, take
-from d5ray.actors.group.faults import Injector
+from d5ray.actors.group.faults import Injector, finder
 from d5ray.actors.group.loading import Loading
 from d5ray.actors.group.progress_bar import Bar
 from d5ray.actors.group.progress_watch import ProgressWatch
@@ -39,7 +38,6 @@ from d5ray.agent.outcome import FAILURES, Outcome
 from d5ray.agent.training_agent import TrainingAgent
 from d5ray.archive.unfinished import GoingOn
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
-from d5ray.distributed.faults.fault import Fault
 from d5ray.distributed.mesh.mesh import Seat
 from d5ray.errors import AgentError, D5Error, RayLost, StorageError, first_line
 from d5ray.metrics.exports.exported_metrics import COORDINATOR
@@ -109,9 +107,8 @@ class TrainingGroup(TrainingRun):
         self.aggregator.begin(self._actors.begin())
         note = self.aggregator.note
         if self._plan.faults:
-            self._injector = Injector(
-                self._plan.faults, self._plan.root, self._find, self.aggregator.note_now, self._actors.hand
-            )
+            find, now = finder(members, self._servers, self.aggregator), self.aggregator.note_now
+            self._injector = Injector(self._plan.faults, self._plan.root, find, now, self._actors.hand)
             self._actors.outside, note = self._injector.outside, self._injector.noting(note)
         self._recovery = Recovery(self._plan, members, note)
         self._progress = ProgressWatch(self._plan, members, self.aggregator.note)
@@ -401,17 +398,6 @@ class TrainingGroup(TrainingRun):
         if self._outcome.completed and not told.hashes:
             raise AgentError(f"the training was over, but nobody is left to give its parameters: {dead[0]}")
         return told
-
-    def _find(self, fault: Fault) -> list[Any]:
-        """The actors, places or processes that are the victim of a fault; none if it is gone."""
-        (number,) = fault.numbers or (0,)
-        if fault.victim == "agent":
-            return [self.places[number]] if number in self._members.present else []
-        if fault.victim == "server":
-            return [self._servers.actor(number)]
-        if fault.victim == "aggregator":
-            return [self.aggregator.actor]
-        return [os.getpid()] if fault.victim == "driver" else session.processes(fault.victim)
 
     def _end(self) -> None:
         if self._injector is not None:

@@ -1,4 +1,4 @@
-"""What happens to a simulation by plan, and how it goes on after it, by the policy of its experiment
+"""Deaths and other faults of a simulation by plan, and how it goes on, by the policy of its experiment
 
 The same policies as on Ray (`d5ray.actors.group.recovery`), and the same events; starting a process and
 noticing its death take no virtual time.

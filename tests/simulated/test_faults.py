@@ -194,10 +194,10 @@ def test_the_former_way_to_plan_a_death_is_the_same() -> None:
         {"failures": [d5.faults.Failure(2, 0.01)]},
         {"faults": d5.Faults().kill(agent=2, at_seconds=0.01)},
     ):
-        with d5.simulate(wanted, **how) as group:  # type: ignore[arg-type]
+        with d5.simulate(wanted, **how) as group:
             group.train(20, progress=False)
             found.append(flat(group, 0))
-    assert np.array_equal(*found)
+    assert np.array_equal(found[0], found[1])
 
 
 def endure(name: str, hours: float) -> None:

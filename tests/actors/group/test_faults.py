@@ -43,7 +43,7 @@ def test_a_real_run_under_a_plan_has_the_parameters_of_the_simulated_one(on_fail
     plan = d5.Faults().kill(agent=1, at_step=3).stop(agent=2, at_step=5, seconds=0.5)
     found, told = [], []
     for run in (d5.launch, d5.simulate):
-        with run(experiment(on_failure), faults=plan) as group:  # type: ignore[operator]
+        with run(experiment(on_failure), faults=plan) as group:
             assert group.train(12, progress=False).completed
             left = [0, 2] if on_failure == "continue" else [0, 1, 2]
             found.append(
