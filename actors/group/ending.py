@@ -19,7 +19,7 @@ Who = TypeVar("Who")
 @final
 @dataclass
 class LastAnswers:
-    """What agents, by rank, and servers, by name, tell when the training is over.
+    """The last answers of agents, by rank, and servers, by name, when the training is over.
 
     rows: recorded by each. hashes: of the parameters. parameters: where the run keeps them. dead: agents that
     died before they told all of it, with the reason; dead_servers likewise.

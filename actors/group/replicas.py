@@ -38,7 +38,7 @@ class Replicas:
         return [rank for rank, seat in enumerate(self._seats) if seat.replica in wanted]
 
     def alike(self, ranks: Collection[int]) -> list[list[int]]:
-        """These agents by the share of the network that they hold."""
+        """The agents of these ranks by the share of the network that they hold."""
         found: dict[Any, list[int]] = {}
         for rank in sorted(ranks):
             found.setdefault((self._seats[rank].stage, self._seats[rank].part), []).append(rank)

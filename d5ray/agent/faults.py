@@ -67,7 +67,7 @@ class AgentFaults:
 
 
 def left_after(faults: Sequence[Fault], deaths: int) -> tuple[Fault, ...]:
-    """Those of an agent's faults that did not happen before it had died so often by them.
+    """The faults of an agent that are still to come when it has died so often by others.
 
     >>> kills = [Fault("kill", "agent", (1,), at_step=step) for step in (9, 3)]
     >>> [fault.at_step for fault in left_after(kills, 1)]

@@ -43,7 +43,7 @@ class GoingOn:
         return fitting[0] if fitting else None
 
     def told(self, checkpoint: Checkpoints | None) -> str:
-        """What becomes of the run before, for people."""
+        """A line for people on what becomes of the run before."""
         if not self.run:
             return ""
         if checkpoint is None:
@@ -52,7 +52,7 @@ class GoingOn:
 
 
 def unfinished(experiment: Experiment, root: Path) -> GoingOn:
-    """What the last run of this experiment left, if that did not come to its end; its driver must be gone.
+    """The checkpoint that the last run of this experiment left, if it did not end and its driver is gone.
 
     Where it left no checkpoint, those of the runs before count that did not come to their end either.
     """

@@ -45,7 +45,7 @@ class Detached:
 
     @property
     def told(self) -> list[str]:
-        """How to look at it and how to end it, for people."""
+        """Lines for people: how to look at the run, and how to end it."""
         if self.job:
             at = f"--address {self.address}"
             return [f"ray job logs {self.job} {at}", f"d5ray stop {self.job} {at}"]

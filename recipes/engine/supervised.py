@@ -44,7 +44,7 @@ def begin(experiment: Experiment) -> None:
 
 @contextlib.contextmanager
 def telling() -> Iterator[None]:
-    """In a supervised process, lets the one above know that Ray was lost, or did not come back yet."""
+    """Let the process that supervises this one know that Ray was lost, or did not come back yet."""
     try:
         yield
     except PlacementError as error:

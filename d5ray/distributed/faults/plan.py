@@ -100,7 +100,7 @@ class Faults:
         at_seconds: float = 0.0,
         seconds: float | None = None,
     ) -> "Faults":
-        """What goes to and from these agents, or all, takes so much longer. In a simulation alone."""
+        """Messages to and from these agents, or all, take longer by these seconds. In a simulation alone."""
         return self._with(
             Fault("delay", "", _ranks(agents), at_seconds=at_seconds, seconds=seconds, amount=by_seconds)
         )
@@ -163,12 +163,12 @@ class Faults:
         return replace(self, planned=self.planned + other.planned)
 
     def of_agent(self, rank: int) -> tuple[Fault, ...]:
-        """Those that this agent's own process does, at a step or in a moment of its own."""
+        """The faults that this agent's own process does, at a step or in a moment of its own."""
         return tuple(fault for fault in self.planned if _is_own(fault) and fault.numbers == (rank,))
 
     @property
     def from_outside(self) -> tuple[Fault, ...]:
-        """Those that somebody else does, at an instant of the run."""
+        """The faults that somebody else does, at an instant of the run."""
         return tuple(fault for fault in self.planned if not _is_own(fault))
 
     # -- what fits -------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ class Delivery:
                 time.sleep(self._retry_seconds / 10)
 
     def left(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
-        """What is not acknowledged, in order: the methods and what they are called with."""
+        """Everything that is not acknowledged, in order: methods, and what they are called with."""
         for kept in (*(kept for _, kept in self._flight), *self._waiting):
             yield kept.method, self._given(kept)
 

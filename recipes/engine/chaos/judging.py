@@ -59,7 +59,7 @@ def judged(trial: Trial, ended: Ended, experiment: Experiment, home: Path, bound
 
 
 def expected(trial: Trial, happened: list[Any], experiment: Experiment) -> str:
-    """How the run is to end, by its policy and what happened to it."""
+    """The end that the run must have, by its policy and by the faults that happened to it."""
     planned = [fault for fault in trial.faults if _did(fault, happened)]
     kinds = {(fault.victim, fault.kind) for fault in planned}
     if ("driver", "kill") in kinds:

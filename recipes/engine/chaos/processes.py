@@ -24,7 +24,7 @@ ACTORS: Final = ("TrainingAgent", "ParameterServer", "MetricsAggregator", "NodeM
 @final
 @dataclass(frozen=True)
 class Ended:
-    """How a trial's process ended. code: None where it did not in time; left: what it left behind."""
+    """The end of a trial's process. code: None where it did not come in time; left: all that was left behind."""
 
     code: int | None
     out: str

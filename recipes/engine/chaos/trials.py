@@ -66,7 +66,7 @@ def drawn(
     kinds: Sequence[str] = KINDS,
     settings: Mapping[str, Any] | None = None,
 ) -> list[Trial]:
-    """So many trials; each victim comes as often as the others, and so does each kind.
+    """A number of trials; each victim comes as often as the others, and so does each kind.
 
     steps, seconds: of an undisturbed training. Victims that the experiment does not have are left out.
     """
