@@ -24,7 +24,7 @@ ACTORS: Final = ("TrainingAgent", "ParameterServer", "MetricsAggregator", "NodeM
 @final
 @dataclass(frozen=True)
 class Ended:
-    """The end of a trial's process. code: None where it did not come in time; left: all that was left behind."""
+    """The end of a trial's process. code: None where it did not come in time; left: what stayed behind."""
 
     code: int | None
     out: str
