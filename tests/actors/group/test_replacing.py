@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,9 @@ def assert_checked(group: TrainingGroup) -> None:
 
 
 @pytest.mark.parametrize("communicator", ["gloo", "shared_memory"])
-def test_survivors_train_on_and_take_the_newcomer_in(communicator: str) -> None:
+def test_survivors_train_on_and_take_the_newcomer_in(
+    communicator: str, record_property: Callable[[str, object], None]
+) -> None:
     """One of three is killed: two make steps before another is there, and it comes with their live state.
 
     Momentum and schedule go on, every sample comes once an epoch, all have the same bits at the end.
@@ -133,7 +135,10 @@ def test_survivors_train_on_and_take_the_newcomer_in(communicator: str) -> None:
         assert set(counted) == {SAMPLES} and len(counted) > 2
         sizes = [row["value"] for row in group.metrics().to_pylist() if row["metric"] == "agents"]
         assert sizes == [2, 3]
-        print("seconds from the kill:", (formed["t_wall"] - killed[0]) * 1e-9, "formed;", joined["detail"])  # noqa: T201
+        seconds = (formed["t_wall"].value - killed[0]) * 1e-9
+        record_property("seconds from the kill to the group of survivors", seconds)
+        record_property("seconds of the newcomer", joined["detail"]["seconds"])
+        assert 0 < seconds < patience(30)
     assert_checked(group)
     assert d5.Run(group.folder).row["status"] == "completed"
 
