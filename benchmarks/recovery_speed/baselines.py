@@ -40,8 +40,8 @@ class TorchFT(Contender[Recoveries]):
 
     def measure(self, job: Recoveries, folder: Path) -> list[RankSeries]:
         with workers(folder) as start:
-            start("lighthouse", {"folder": str(folder)})
-            given = {"lighthouse": told(folder, "lighthouse")}
+            start("lighthouse", {"folder": str(folder), "processes": self.processes})
+            given = {"lighthouse": told(folder, "lighthouse"), "processes": self.processes}
             return killed_and_replaced(self.processes, job, folder, "torchft", given, start)
 
 
@@ -166,7 +166,12 @@ def workers(folder: Path) -> Iterator[Any]:
         command = [sys.executable, "-m", "benchmarks.recovery_speed.worker", kind, json.dumps(given)]
         with path.open("wb") as log:
             made = subprocess.Popen(
-                command, stdout=log, stderr=log, env=environment(), start_new_session=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environment(),
+                start_new_session=True,
             )
         started.append((made, path))
 
@@ -177,11 +182,14 @@ def workers(folder: Path) -> Iterator[Any]:
         raise AgentError(f"{error}\n" + "\n".join("\n".join(lines) for lines in wrote)) from error
     finally:
         for process, _ in started:
+            process.terminate()
+        for process, _ in started:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.terminate()
                 process.wait(END_SECONDS)
             process.kill()
             process.wait()
+            assert process.stdin is not None
+            process.stdin.close()
 
 
 def told(folder: Path, name: str) -> str:

@@ -4,7 +4,9 @@ python -m benchmarks.recovery_speed.worker torchft '{"folder": …, "rank": …}
 """
 
 import json
+import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -67,7 +69,7 @@ def with_torchft(given: dict[str, Any]) -> None:
         pg=ProcessGroupGloo(),
         load_state_dict=load,
         state_dict=state,
-        min_replica_size=1,
+        min_replica_size=given["processes"] - 1,
         rank=0,
         world_size=1,
         store_addr="127.0.0.1",
@@ -127,7 +129,9 @@ def lighthouse(given: dict[str, Any]) -> None:
     """The process that torchft's managers meet at, with the values of its README."""
     from torchft.coordination import LighthouseServer  # noqa: PLC0415
 
-    server = LighthouseServer(bind="[::]:0", min_replicas=1, join_timeout_ms=10_000, quorum_tick_ms=100)
+    server = LighthouseServer(
+        bind="[::]:0", min_replicas=given["processes"] - 1, join_timeout_ms=10_000, quorum_tick_ms=100
+    )
     _told(given, "lighthouse", f"http://127.0.0.1:{server.address().rpartition(':')[2]}")
     while True:  # until the driver ends it
         time.sleep(LOOK_SECONDS)
@@ -142,5 +146,13 @@ def _told(given: dict[str, Any], name: str, text: str) -> None:
 
 KINDS = {"torchft": with_torchft, "hivemind": with_hivemind, "lighthouse": lighthouse}
 
+
+def _end_with_the_driver() -> None:
+    """End this process when its input ends, which the driver holds open as long as it lives."""
+    os.read(0, 1)  # not sys.stdin, whose lock a fork would take along
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=_end_with_the_driver, daemon=True).start()
     KINDS[sys.argv[1]](json.loads(sys.argv[2]))
