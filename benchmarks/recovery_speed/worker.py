@@ -106,12 +106,17 @@ def with_hivemind(given: dict[str, Any]) -> None:
         batch_size_per_step=given["batch_size"],
         optimizer=training.optimizer,
         matchmaking_time=0.5,
+        averager_opts={"request_timeout": 0.3},  # less than that, as its documentation asks for
         averaging_timeout=10.0,
         allreduce_timeout=5.0,
         tracker_opts={"min_refresh_period": 0.1, "default_refresh_period": 0.2, "max_refresh_period": 1.0},
     )
     if given["late"]:
         optimizer.load_state_from_peers()
+    else:  # a peer that begins alone is soon out of the others' reach
+        _told(given, f"ready-{given['rank']}", "")
+        while len(list(Path(given["folder"]).glob("ready-*.told"))) < given["processes"]:
+            time.sleep(LOOK_SECONDS)
     over = False
     while not over:
         before = optimizer.local_epoch
