@@ -3,6 +3,8 @@
 import contextlib
 import importlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -186,7 +188,8 @@ def workers(folder: Path) -> Iterator[Any]:
         for process, _ in started:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_SECONDS)
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # and what it has started
             process.wait()
             assert process.stdin is not None
             process.stdin.close()
