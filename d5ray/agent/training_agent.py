@@ -32,6 +32,7 @@ from d5ray.errors import D5Error
 from d5ray.experiment import Experiment
 from d5ray.metrics.exports.exported_metrics import TRAINING
 from d5ray.metrics.exports.exported_rows import Readings
+from d5ray.training.batches.epochs import START
 from d5ray.training.datasets import Dataset
 from d5ray.training.samplers import Sharing
 
@@ -138,6 +139,8 @@ class TrainingAgent:
         None: all have just been started, and begin.
         """
         self.connections.leave()
+        replica = self.connections.seat.replica
+        self.data.share_from(START, Sharing(self.experiment.replicas, replica))  # as before any death
         self.join(group)
         if checkpoint is not None:
             self.resume(*checkpoint)

@@ -204,12 +204,12 @@ def test_a_ray_whose_raylet_does_not_answer_does_not_start(tmp_path: Path) -> No
 @mounting
 @pytest.mark.full
 def test_a_disk_that_becomes_full_ends_the_run_with_that(tmp_path: Path) -> None:
-    """A D5RAY_HOME of 1 MiB: one line which says that it is full, not that rows were lost; exit code 3."""
-    done = mounted("size=1m", tmp_path, *LONG, home=tmp_path)
+    """A D5RAY_HOME of 1 MiB: after `timeout_seconds` one line which says that it is full; exit code 3."""
+    done = mounted("size=1m", tmp_path, *LONG, "--set", "timeout_seconds=15", home=tmp_path)
     assert done.returncode == 3, done
     line = only_error(done.stderr)
-    assert "No space left on device" in line and "lost" not in line
-    assert f"{tmp_path}/runs/" in line and "D5RAY_HOME" in line
+    assert f"the disk of {tmp_path}/runs/" in line and "is full (0 B free)" in line and "lost" not in line
+    assert "D5RAY_HOME" in line
     assert not done.stdout
 
 

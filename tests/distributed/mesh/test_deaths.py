@@ -137,8 +137,9 @@ def assert_close(found: dict[str, Array], wanted: dict[str, Array]) -> None:
         (IN_PARTS, d5.optimizers.AllreduceSGD()),
         (BOTH, d5.optimizers.LocalSGD(2)),
         (IN_STAGES, d5.optimizers.DPSGD()),
+        (Mesh(3, micro_batches=2), d5.optimizers.AllreduceSGD()),
     ],
-    ids=["stages", "parts", "both", "gossip"],
+    ids=["stages", "parts", "both", "gossip", "replicas alone"],
 )
 @pytest.mark.parametrize("orphans", ["left_out", "taken_over"])
 def test_the_other_replicas_go_on_as_agents_with_whole_networks_do(
@@ -200,7 +201,7 @@ def test_a_replica_of_which_an_agent_was_started_again_takes_the_state_of_anothe
 
 def test_where_no_replica_is_whole_all_go_back_to_a_checkpoint(tmp_path: Any) -> None:
     """One agent of each was started again: the end is that of an undisturbed run, bit for bit."""
-    event = d5.events.Checkpoint(tmp_path, every_steps=4)
+    event = d5.events.Checkpoint(tmp_path, every_steps=4, keep=5)
     wanted = experiment(mesh=Mesh(2, 2), on_failure="restart", events=(event,))
     with made(replace(wanted, events=())) as undisturbed:
         undisturbed.join()
@@ -208,7 +209,9 @@ def test_where_no_replica_is_whole_all_go_back_to_a_checkpoint(tmp_path: Any) ->
         whole = undisturbed.networks()
     with made(wanted) as members:
         members.join()
-        members.train(list(range(4)), 6)
+        members.train(list(range(4)), 5)
+        members.rejoin(list(range(4)), COMPLETE(2))  # after a death before: the data go on from there
+        members.train(list(range(4)), 1)
         for rank in (0, 3):
             members.agents[rank].leave()
             members.agents[rank] = members.fresh(rank)
