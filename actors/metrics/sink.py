@@ -56,7 +56,7 @@ class ToAggregator:
         return getattr(self._actor, method).remote(*given)
 
     def settled(self, sent: Any, seconds: float) -> bool:
-        """True if the call has been answered; see `Way`."""
+        """True if the call has been answered; see `Taker`."""
         if not ray.wait([sent], timeout=seconds)[0]:
             return False
         try:

@@ -19,6 +19,7 @@ from d5ray.distributed.authentication.session import Forged
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.state import pack, unpack_into
 from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
+from d5ray.distributed.parameter_server.client_slice import memory_bytes
 from d5ray.distributed.parameter_server.frame_kinds import (
     COPIED,
     COPY_PURPOSE,
@@ -32,7 +33,6 @@ from d5ray.distributed.parameter_server.frame_kinds import (
 )
 from d5ray.distributed.parameter_server.requests import Array, Request
 from d5ray.distributed.parameter_server.shard import Shard
-from d5ray.distributed.parameter_server.slots import memory_bytes
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.frames import Unexpected
 from d5ray.distributed.rpc.service import Address, Caller, Connection, Service, connect

@@ -14,6 +14,7 @@ from d5ray.distributed.checkpoints.state import pack, unpack_into
 from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
 from d5ray.distributed.compression.compressor import Compressor, computed_in
 from d5ray.distributed.compression.plain_data import found
+from d5ray.distributed.parameter_server.client_slice import ClientSlice
 from d5ray.distributed.parameter_server.frame_kinds import (
     ANSWER,
     BEGIN,
@@ -41,7 +42,6 @@ from d5ray.distributed.parameter_server.replication import (
 from d5ray.distributed.parameter_server.requests import Array, Request, Restored
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.shard import Shard
-from d5ray.distributed.parameter_server.slots import Slot
 from d5ray.distributed.rpc.frames import FrameHeader, Unexpected
 from d5ray.distributed.rpc.service import Address, Connection, Service
 from d5ray.errors import ConfigurationError
@@ -215,7 +215,7 @@ class ShardServer:
         )
 
     def _serve(self, client: Connection) -> None:
-        slot = Slot.of(client)
+        slot = ClientSlice.of(client)
         self._check(client.rank, slot)
         compressor: Compressor | None = None
         kept = b""
@@ -262,7 +262,7 @@ class ShardServer:
             raise Unexpected("an agent asks for what a shard holds before one has brought parameters")
         return self._shard
 
-    def _arrived(self, client: Connection, frame: FrameHeader, slot: Slot) -> Array:
+    def _arrived(self, client: Connection, frame: FrameHeader, slot: ClientSlice) -> Array:
         """The array (n,) that a frame brings: in shared memory, or after it."""
         _, place, size, *_ = frame.numbers
         if size != slot.size:
@@ -274,7 +274,7 @@ class ShardServer:
         return slot.payload(client, frame, size).view(slot.dtype)
 
     def _operate(
-        self, client: Connection, frame: FrameHeader, slot: Slot, compressor: Compressor | None
+        self, client: Connection, frame: FrameHeader, slot: ClientSlice, compressor: Compressor | None
     ) -> None:
         sequence, _, size, target, wanted, compressed, counts, *_ = frame.numbers
         if sequence < 0 or counts < 1 or wanted not in (0, slot.size):
@@ -317,7 +317,7 @@ class ShardServer:
         client.reply(ANSWER, tuple(map(int, request.reply)), back)
 
     def _decompressed(
-        self, client: Connection, frame: FrameHeader, slot: Slot, compressor: Compressor | None
+        self, client: Connection, frame: FrameHeader, slot: ClientSlice, compressor: Compressor | None
     ) -> Array:
         """The vector (n,) of a compressed push."""
         if compressor is None:
@@ -335,7 +335,7 @@ class ShardServer:
             )
         return vector.astype(slot.dtype, copy=False)
 
-    def _check(self, rank: int, slot: Slot) -> None:
+    def _check(self, rank: int, slot: ClientSlice) -> None:
         """Raise `ConfigurationError` where an agent has another model than the shard that there is."""
         x = None if self._shard is None else self._shard.x
         if x is not None and (len(x), x.dtype) != (slot.elements, slot.dtype):

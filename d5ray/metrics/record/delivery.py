@@ -21,7 +21,7 @@ class Away(Exception):
     """The taker of batches is gone; another may stand in its place later."""
 
 
-class Way(Protocol):
+class Taker(Protocol):
     """The way to the one that takes batches and files."""
 
     def send(self, method: str, given: tuple[Any, ...]) -> Any:
@@ -58,7 +58,7 @@ class Delivery:
 
     def __init__(
         self,
-        way: Way,
+        way: Taker,
         seconds: float,
         *,
         most_bytes: int = MOST_BYTES,

@@ -13,7 +13,7 @@ from d5ray.distributed.rpc.service import Connection
 
 
 @final
-class Slot:
+class ClientSlice:
     """The subject of a connection's requests: an agent's slice of a model, and memory for it."""
 
     def __init__(self, elements: int, dtype: Any, *, near: bool) -> None:
@@ -26,7 +26,7 @@ class Slot:
         self.outbox = np.empty(0 if near else self.size, np.uint8)
 
     @classmethod
-    def of(cls, client: Connection) -> "Slot":
+    def of(cls, client: Connection) -> "ClientSlice":
         """The slot of a client as it introduced itself; raises `Unexpected` for an impossible model."""
         elements, dtype = client.hello.get("elements"), plain_dtype(client.hello.get("dtype"))
         if type(elements) is not int or not 0 < elements <= memory_bytes() // dtype.itemsize:
