@@ -32,6 +32,19 @@ class LastAnswers:
     dead: dict[int, str] = field(default_factory=dict)
     dead_servers: dict[str, str] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, agents: Mapping[int, Any], loads: Mapping[str, Any], *, parameters: bool) -> "LastAnswers":
+        """The answers of agents, by rank, and servers. loads: references; parameters: ask for them too."""
+        told = cls()
+        asked: dict[str, dict[int, Any]] = {"rows": told.rows, "parameters_sha256": told.hashes}
+        if parameters:
+            asked["flat_parameters"] = told.parameters
+        calls = [{rank: getattr(agent, name).remote() for rank, agent in agents.items()} for name in asked]
+        for kept, each in zip(asked.values(), calls, strict=True):
+            told.dead |= take(kept, each, "tell what it came to")
+        told.dead_servers = take(told.loads, loads, "tell its load")
+        return told
+
     @property
     def sha256(self) -> str | None:
         """The hash of the first agent that told it, among those whose parameters are kept if some are."""

@@ -17,7 +17,7 @@ from d5ray.actors.calls import CALL_SECONDS, ActorDied, get, owned
 from d5ray.actors.cluster.nodes import environments
 from d5ray.actors.cluster.placement import place_of
 from d5ray.actors.group.coordinator import Coordinator
-from d5ray.actors.group.ending import LastAnswers, steps_recorded, take
+from d5ray.actors.group.ending import LastAnswers, steps_recorded
 from d5ray.actors.group.faults import Injector, finder
 from d5ray.actors.group.loading import Loading
 from d5ray.actors.group.progress_bar import Bar
@@ -383,15 +383,8 @@ class TrainingGroup(TrainingRun):
 
     def _ask_last(self) -> LastAnswers:
         """Ask all agents and servers; an error where one has died and that ends the run."""
-        told = LastAnswers()
-        asked: dict[str, dict[int, Any]] = {"rows": told.rows, "parameters_sha256": told.hashes}
-        if self.asynchronous:
-            asked["flat_parameters"] = told.parameters
-        present, loads = self._members.present, self._servers.loads()
-        calls = [{rank: getattr(self.agents[rank], name).remote() for rank in present} for name in asked]
-        for kept, each in zip(asked.values(), calls, strict=True):
-            told.dead |= take(kept, each, "tell what it came to")
-        told.dead_servers = take(told.loads, loads, "tell its load")
+        agents = {rank: self.agents[rank] for rank in self._members.present}
+        told = LastAnswers.of(agents, self._servers.loads(), parameters=self.asynchronous)
         dead = [*told.dead.values(), *told.dead_servers.values()]
         if self._outcome.completed and dead and not self._recovery.goes_on:
             raise AgentError(f"the training was over, but not the run: {dead[0]}")
