@@ -96,9 +96,10 @@ class RunActors:
         return self._actor(NodeMonitor, given, f"NodeMonitor({node[:SHOWN]})", self._on(node))
 
     def _aggregator(self, *, again: bool) -> Any:
-        given = str(self._plan.root), self._plan.run_id, self.exporter(AGGREGATOR), again
+        plan, one_sided = self._plan, self._experiment.distributed_optimizer.one_sided
+        given = str(plan.root), plan.run_id, self.exporter(AGGREGATOR), again, one_sided
         where, groups = self._on(self.node), {QUESTIONS: 1, CONTROL: 1}
-        actor = _actor(MetricsAggregator, given, ACTOR_NAME, self._plan.run_id, where, 0.0, **groups)
+        actor = _actor(MetricsAggregator, given, ACTOR_NAME, plan.run_id, where, 0.0, **groups)
         self._made.append(actor)
         self.aggregator = actor
         return actor

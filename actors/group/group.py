@@ -146,8 +146,7 @@ class TrainingGroup(TrainingRun):
         found = environments(here, self._actors.node, self.agents, self.places)
         found = {node: facts | common for node, facts in found.items()}
         self._environment = found[platform.node()]
-        one_sided = self.experiment.distributed_optimizer.one_sided
-        self.aggregator.open(self._row("running"), found, one_sided=one_sided)
+        self.aggregator.open(self._row("running"), found)
         self._plan.kept.keep(self.folder)
 
     def abandon(self) -> None:

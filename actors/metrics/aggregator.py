@@ -43,11 +43,17 @@ MOST_BYTES = 1 << 26
 class MetricsAggregator:
     """The actor that stores a run's rows. What `append` has returned for is on disk and readable.
 
-    again: in the place of one that died; it goes on with the files that are there.
+    again: in the place of one that died; it goes on with the files that are there. one_sided: whether no
+    agent of the run waits for another.
     """
 
     def __init__(
-        self, root: str, run_id: str, exporter: MetricsExporter | None = None, again: bool = False
+        self,
+        root: str,
+        run_id: str,
+        exporter: MetricsExporter | None = None,
+        again: bool = False,
+        one_sided: bool = False,
     ) -> None:
         import pyarrow.parquet  # noqa: F401, PLC0415 - while the agents still import their framework
 
@@ -62,7 +68,7 @@ class MetricsAggregator:
         self._database: Database | None = None
         self._asking = ""  # who asks now
         self._experiment: dict[str, Any] = {}
-        self._one_sided = False
+        self._one_sided = one_sided
         self._wanted: int | None = None
         self._endpoint: Any = None
         self._full: tuple[int, int, str] | None = None  # since when the disk is, by both clocks in ns
@@ -77,9 +83,8 @@ class MetricsAggregator:
     def __repr__(self) -> str:
         return f"MetricsAggregator({self._folder.name})"
 
-    def open(self, run_row: dict[str, Any], environment: pa.Table, one_sided: bool = False) -> str:
-        """Begin the run's folder; returns its path. one_sided: whether no agent waits for another."""
-        self._one_sided = one_sided
+    def open(self, run_row: dict[str, Any], environment: pa.Table) -> str:
+        """Begin the run's folder; returns its path."""
         self._writer.open(run_row, catalogue_rows())
         self._probes.agents = run_row["agents"]
         self._experiment = json.loads(run_row["experiment"]) | {"agents": run_row["agents"]}

@@ -73,17 +73,14 @@ class AggregatorClient:
         """Raise what ends the run: no aggregator can be started, or the disk stays full."""
         self._keeper.check()
 
-    def open(self, row: Row, environments: dict[str, dict[str, str]], *, one_sided: bool) -> None:
-        """Begin the run's folder; environments: keys and values of every node, by host name.
-
-        one_sided: whether no agent waits for another.
-        """
+    def open(self, row: Row, environments: dict[str, dict[str, str]]) -> None:
+        """Begin the run's folder; environments: keys and values of every node, by host name."""
         rows = [
             {"run_id": self._folder.name, "node": node, "key": key, "value": value}
             for node, facts in environments.items()
             for key, value in facts.items()
         ]
-        self._ask("open the run", "open", row, table_of("environment", rows), one_sided)
+        self._ask("open the run", "open", row, table_of("environment", rows))
         with self._lock:
             early, self._early = self._early, None
             for method, event in early or ():
