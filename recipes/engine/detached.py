@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,16 +71,28 @@ def in_background() -> Detached:
             stderr=output,
             start_new_session=True,
         )
+    try:
+        run = _begun(process, before)
+    except KeyboardInterrupt:
+        process.terminate()
+        raise
+    if run is None:
+        raise AgentError(_why(process, log))
+    return Detached(run.name, _moved(log, run / LOG))
+
+
+def _begun(process: "subprocess.Popen[bytes]", before: Collection[Path]) -> Path | None:
+    """The folder of the run that a process, or one of its children, has begun; None if it does not."""
     end = time.monotonic() + START_SECONDS
     pids = {process.pid}
     while True:
         ended = process.poll() is not None
         pids |= _descendants(process.pid)
-        for found in set(_folders()) - before:
+        for found in set(_folders()).difference(before):
             if _driver_of(found) in pids:
-                return Detached(found.name, _moved(log, found / LOG))
+                return found
         if ended or time.monotonic() > end:
-            raise AgentError(_why(process, log))
+            return None
         time.sleep(LOOK_SECONDS)
 
 

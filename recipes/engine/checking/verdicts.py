@@ -45,7 +45,7 @@ def verdicts_of(
             yield f"the criterion {_told(key)} of the run has no verdict"
     for verdict in recorded:
         criterion = made.get(_key(verdict))
-        if criterion is None:
+        if criterion is None or row["status"] == "interrupted":  # its last rows came when it was judged
             continue
         again = criterion.judge(tables)
         for name in JUDGED:
