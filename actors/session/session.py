@@ -75,6 +75,11 @@ def guarded(call: Callable[[], T], seconds: float = HEAD_SECONDS) -> T:
     Ray itself would wait for a minute in C++, and then end this process with exit code 1.
     """
     check_alive()
+    return _answer(call, seconds, check_alive)
+
+
+def _answer(call: Callable[[], T], seconds: float, look: Callable[[], None]) -> T:
+    """The result of a call in a thread, beside which `look` is called; `RayLost` after that time."""
     result: Future[T] = Future()
 
     def run() -> None:
@@ -86,7 +91,7 @@ def guarded(call: Callable[[], T], seconds: float = HEAD_SECONDS) -> T:
     threading.Thread(target=run, name="d5ray-guarded", daemon=True).start()
     end = time.monotonic() + seconds
     while not wait([result], timeout=LOOK_SECONDS).done:
-        check_alive()
+        look()
         if time.monotonic() > end:
             raise RayLost(f"the head of Ray has not answered for {seconds:g} s: {ADVICE}")
     return result.result()
@@ -156,7 +161,8 @@ def shutdown() -> None:
         return
     try:
         if ray.is_initialized() and not _abandoned:
-            guarded(ray.shutdown)
+            check_alive()
+            _answer(ray.shutdown, HEAD_SECONDS, lambda: None)  # which ends Ray's processes itself
     except RayLost:
         abandon()
     _session = _vital = None

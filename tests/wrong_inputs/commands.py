@@ -151,6 +151,8 @@ def line(command: str, folder: Path, busy: int) -> dict[str, str]:
         "network": {"file": str(folder / "network.onnx")},
         "doctor": {},
         "resize": {"run": "good", "agents": "2"},
+        "stop": {"run": "good"},
+        "chaos": {"recipe": str(folder / "recipe.py"), "trials": "1"},
         "bench operators": {"to": "csv"},
         "dashboard page": {"run": "good", "port": str(busy)},
         "dashboard grafana": {"output": "grafana"},
@@ -194,6 +196,7 @@ FINE: dict[tuple[str, str], tuple[set[str], str]] = {  # what is no mistake -> w
     ("run", "seed"): (MORE, "a seed"),
     ("run", "check_determinism"): ({"10**9"}, "as long as one has patience"),
     ("run", "flight"): (ZERO, "any port that is free"),
+    ("chaos", "seed"): (MORE, "a seed"),
     ("run", "set topology"): ({"None"}, "all talk with all"),
     ("run", "set agents"): ({"None"}, "two"),
     ("run", "set mesh"): ({"None"}, "no mesh"),
@@ -206,6 +209,9 @@ FINE: dict[tuple[str, str], tuple[set[str], str]] = {  # what is no mistake -> w
     ("run", "set evaluate"): ({"True"}, "as it is"),
     ("run", "set encryption"): ({"True"}, "encrypted"),
     ("run", "set timeout_seconds"): ({"half", "10**9"}, "a time"),
+    ("run", "set max_failures"): ({"-1", "0", "10**9"}, "-1: any number"),
+    ("run", "set stuck_seconds"): ({"0", "half", "10**9"}, "0: never; a time"),
+    ("run", "set heartbeat_seconds"): ({"half", "10**9"}, "a time"),
     ("run", "set monitor_seconds"): ({"0", "half", "10**9"}, "0: none; a time"),
     ("run", "set mirror_seconds"): ({"0", "half"}, "0: none; a time"),
     ("sql", "serve"): (ZERO, "any port that is free"),
@@ -217,6 +223,11 @@ FINE: dict[tuple[str, str], tuple[set[str], str]] = {  # what is no mistake -> w
     ("bench operators", "budget"): ({"half"}, "half a second"),
     ("dashboard page", "port"): (ZERO, "any port that is free"),
 }
+
+
+# The right lines need a run that goes on, or start some: tests/actors/group/test_replacing.py,
+# tests/commands/test_unattended.py, tests/recipes/test_chaos.py.
+OF_REAL_RUNS = {"replay", "resize", "stop", "chaos"}
 
 
 def all_cases(folder: Path) -> list[Case]:

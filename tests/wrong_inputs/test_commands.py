@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.wrong_inputs.command_worker import judged
-from tests.wrong_inputs.commands import FINE, all_cases, commands, furnish, texts
+from tests.wrong_inputs.commands import FINE, OF_REAL_RUNS, all_cases, commands, furnish, texts
 from tests.wrong_inputs.trying import Case, tried
 
 SEED = 12
@@ -30,7 +30,7 @@ def in_words(cases: list[Case], folder: Path) -> list[str]:
 
 def test_every_valid_line_is_accepted(furnished: Path) -> None:
     """So that what is refused below is refused for the one value that is wrong."""
-    names = commands().keys() - {"replay"}  # for which real agents would have to train first
+    names = commands().keys() - OF_REAL_RUNS
     became = tried([(name, "", "nothing") for name in sorted(names)], furnished, WORKER)
     assert [str(each) for each in became if each.what != "accepted"] == []
 

@@ -14,7 +14,15 @@ from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine import library
 from d5ray.recipes.engine.chaos.judging import Judged, judged
 from d5ray.recipes.engine.chaos.processes import ended
-from d5ray.recipes.engine.chaos.trials import KINDS, STOP_SECONDS, STUCK_SECONDS, USUAL, Trial, drawn
+from d5ray.recipes.engine.chaos.trials import (
+    KINDS,
+    STOP_SECONDS,
+    STUCK_SECONDS,
+    USUAL,
+    Trial,
+    check_drawn,
+    drawn,
+)
 from d5ray.recipes.engine.recipe import FAIL, INCONCLUSIVE, PASS, Recipe
 
 COUNTED: Final = ("trials", "happened", "completed", "right", "wrong")
@@ -97,6 +105,7 @@ def campaign(
     told: hears of every trial. Raises `ConfigurationError` where the undisturbed run does not complete.
     """
     check_count("trials", trials, 1, MOST_TRIALS)
+    check_drawn(seed, victims, kinds)
     experiment = _experiment(recipe, settings or {})
     first = Trial(-1, "", "", Faults(), "stop", settings or {})
     alone, steps, seconds = _undisturbed(first, recipe, address)

@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from d5ray.checks import check_choice, check_names
+from d5ray.checks import check_choice, check_count, check_names
 from d5ray.distributed.faults.fault import ALONE, NUMBERED, SIGNALS, Fault
 from d5ray.distributed.faults.plan import Faults
 from d5ray.errors import ConfigurationError
@@ -55,6 +55,14 @@ class Trial:
         return shlex.join(["d5ray", *self.arguments(recipe, None)])
 
 
+def check_drawn(seed: int, victims: Sequence[str], kinds: Sequence[str]) -> None:
+    """Raise `ConfigurationError` where trials cannot be drawn from these."""
+    check_count("seed", seed, 0)
+    for name, given, known in (("victims", victims, VICTIMS), ("kinds", kinds, KINDS)):
+        for each in check_names(name, given, f"some of {', '.join(known)}"):
+            check_choice(name, each, known)
+
+
 def drawn(
     experiment: Experiment,
     trials: int,
@@ -70,9 +78,7 @@ def drawn(
 
     steps, seconds: of an undisturbed training. Victims that the experiment does not have are left out.
     """
-    for name, given, known in (("victims", victims, VICTIMS), ("kinds", kinds, KINDS)):
-        for each in check_names(name, given, f"some of {', '.join(known)}"):
-            check_choice(name, each, known)
+    check_drawn(seed, victims, kinds)
     servers = 0 if experiment.resolved_servers is None else experiment.resolved_servers.servers.shards
     there = [victim for victim in victims if victim != "server" or servers]
     pairs = [(victim, kind) for victim in there for kind in kinds]
