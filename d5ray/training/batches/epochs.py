@@ -83,6 +83,8 @@ class Epochs:
     def after(self, step: int, epochs: int) -> int:
         """The step at which that many epochs from this step on have passed."""
         epoch, done = self.position(step)
+        if self.since != START:  # the steps of this epoch may have been smaller or larger: samples count
+            return self.reached(Position(epoch + epochs, self.at(step).samples))
         return self.begin(epoch + epochs) + min(done, self.steps(epoch + epochs))
 
     def at(self, step: int) -> Position:

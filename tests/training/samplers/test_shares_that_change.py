@@ -5,7 +5,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import d5ray as d5
@@ -45,6 +45,7 @@ def steps_of(shards: Shards, step: int) -> list[list[Draw]]:
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda each: type(each).__name__)
+@settings(deadline=None)  # a busy machine is slow
 @given(changes=CHANGES, keeps_global=st.booleans(), planned=st.integers(1, 6))
 def test_every_sample_comes_once_an_epoch_whoever_was_there(
     sampler: d5.Sampler, size: BatchSize, changes: list[tuple[int, int]], keeps_global: bool, planned: int
@@ -66,6 +67,7 @@ def test_every_sample_comes_once_an_epoch_whoever_was_there(
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
+@settings(deadline=None)  # a busy machine is slow
 @given(changes=CHANGES, epochs=st.integers(1, 4))
 def test_epochs_end_where_their_samples_do(
     size: BatchSize, changes: list[tuple[int, int]], epochs: int
@@ -84,6 +86,9 @@ def test_epochs_end_where_their_samples_do(
             assert known.at(at) == Position(epoch, start, at, known.begin(epoch))
             assert known.reached(Position(epoch, start)) == at
             assert known.reached(Position(epoch, start + 1)) == at + 1
+            later = known.at(known.after(at, 1))
+            assert known.since == START or (epoch + 1, start) <= (later.epoch, later.samples)
+            assert known.since == START or known.at(known.after(at, 1) - 1).samples < start or not start
             samples, at = samples + taken, at + 1
         assert samples == 53 and known.begin(epoch + 1) == at
         samples = 0
