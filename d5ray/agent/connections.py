@@ -245,6 +245,7 @@ class Connections:
     def begin_at(self, step: int) -> None:
         """Go on from a checkpoint of this step, whose state is all agents'."""
         assert self.equality is not None
+        self.optimizer.base = self._base()  # whose schedules go by where the data are now
         self.equality.equal_at(step)
         self.commit(step)
 

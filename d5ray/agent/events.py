@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import astuple
 from typing import Any, final
 
 from d5ray.agent.connections import Connections
@@ -18,6 +19,7 @@ from d5ray.distributed.checkpoints.checkpoint import (
 from d5ray.distributed.checkpoints.savers import Savers, any_of
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
+from d5ray.training.batches.epochs import START
 from d5ray.training.events.event import Hook, Hooks
 from d5ray.training.events.moment import Moment
 
@@ -49,7 +51,7 @@ class AgentEvents:
         assert isinstance(experiment.events, tuple)
         self._experiment = experiment
         self._events = copy.deepcopy(experiment.events)
-        self._connections, self._executor = connections, connections.executor
+        self._connections, self._data, self._executor = connections, data, connections.executor
         self._recorder, self._files, self._now = records.recorder, records.sink, records.now
         self._run_id, self._folder = run_id, folder
         self.stops = any(event.stops for event in self._events)
@@ -130,7 +132,9 @@ class AgentEvents:
         self.aside = True
         place = path or f"{self._folder}/checkpoints"
         moment, begin = self.moment, self._now()
-        here = Saved(moment.step, moment.epoch, self.finalized, moment.elapsed_seconds)
+        epochs = self._data.epochs
+        stands = None if epochs.since == START else astuple(epochs.at(moment.step))
+        here = Saved(moment.step, moment.epoch, self.finalized, moment.elapsed_seconds, stands)
         facts = {"run_id": self._run_id, "experiment": comparable(self._experiment.describe())}
         optimizer, executor = self._connections.optimizer, self._executor
         with self.busy("writes a checkpoint"):

@@ -14,10 +14,13 @@ from d5ray.agent.outcome import Outcome
 from d5ray.agent.records import AgentRecords
 from d5ray.agent.step_meter import StepMeter
 from d5ray.agent.user_errors import outcome_of
+from d5ray.distributed.checkpoints.checkpoint import Saved
 from d5ray.distributed.checkpoints.equality import Divergence
 from d5ray.distributed.scheduler import Scheduler
 from d5ray.experiment import Experiment
+from d5ray.training.batches.epochs import Position
 from d5ray.training.batches.loader import pieces_to_test
+from d5ray.training.samplers import Sharing
 
 NS = 1e-9
 Piece = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]  # inputs and labels
@@ -76,11 +79,16 @@ class TrainingLoop:
         self.progress.step = step
         self._between_epochs = self._data.epochs.position(step)[1] == 0
 
-    def resume(self, step: int, epoch: int, index: int) -> None:
-        """Go on from a checkpoint of this step; the steps that warm up are counted from there."""
-        self.begin_at(step, self._data.shards.agents, index)
-        self.progress.epoch = epoch
-        self._warmup_ends = step + self._experiment.warmup_steps
+    def resume(self, saved: Saved, index: int) -> None:
+        """Go on from a checkpoint; the steps that warm up are counted from there."""
+        agents = self._data.shards.agents
+        if saved.place is None:
+            self.begin_at(saved.step, agents, index)
+        else:
+            self._data.share_from(Position(*saved.place), Sharing(agents, index))
+            self.stand_at(saved.step)
+        self.progress.epoch = saved.epoch
+        self._warmup_ends = saved.step + self._experiment.warmup_steps
 
     def stop(self, reason: str) -> None:
         """Let `train` end after its step, complete if there is a reason; called from another thread."""

@@ -152,7 +152,7 @@ class TrainingAgent:
         """Go on from this checkpoint; called when the agents have joined each other."""
         with blaming(repr(self), "while it took over its checkpoint"):
             saved = self.events.resume(path, step)
-        self._loop.resume(saved.step, saved.epoch, self.connections.seat.replica)
+        self._loop.resume(saved, self.connections.seat.replica)
         self.connections.begin_at(saved.step)
 
     def train(self, steps: int) -> Outcome:

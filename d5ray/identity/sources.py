@@ -15,6 +15,7 @@ from d5ray.identity.checkout import is_benchmark
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 Code = type | types.FunctionType
+_reading = threading.Lock()  # Python's cache of sources may be asked by one thread at a time
 
 
 @dataclass
@@ -51,7 +52,8 @@ def told(thing: Code) -> Told | None:
         return None
     found = Told()
     try:
-        _tell(thing, found, set())
+        with _reading:
+            _tell(thing, found, set())
     except (OSError, TypeError):
         return None
     return found

@@ -100,12 +100,17 @@ def comparable(described: Mapping[str, Any]) -> dict[str, Any]:
 @final
 @dataclass(frozen=True)
 class Saved:
-    """The position of a training at a checkpoint."""
+    """The position of a training at a checkpoint.
+
+    settled: whether the parameters were those to be evaluated. place: in the data, as `Position` has it,
+    where agents were fewer or more for a while, so that the step does not tell it.
+    """
 
     step: int
     epoch: int
-    settled: bool  # whether the parameters were those to be evaluated
+    settled: bool
     elapsed_seconds: float
+    place: tuple[int, ...] | None = None
 
 
 def save(
@@ -206,12 +211,17 @@ def _packed(
         own = pack(event, f"event.{at}")
         arrays |= own.arrays
         states.append({"class": first_class_name(type(event)), "state": own.data})
-    data = {"optimizer": whole.data, "events": states, "now": vars(now)}
+    data = {"optimizer": whole.data, "events": states, "now": _said(now)}
     if ExchangeVia.SERVERS in optimizer.exchange:
         sending = pack(optimizer.server.sending, "sending")
         data["sending"] = sending.data
         arrays |= sending.arrays
     return Packed(data, arrays)
+
+
+def _said(now: Saved) -> dict[str, Any]:
+    """The position as a checkpoint keeps it: as it ever was, where the step tells the place in the data."""
+    return {name: value for name, value in vars(now).items() if value is not None}
 
 
 class _Together:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ class Changing:
 
     def train(self, steps: int) -> None:
         outcomes = together(lambda at: self.agents[at].train(steps), len(self.agents))
-        assert all(outcome.completed for outcome in outcomes), outcomes
+        assert all(outcome.completed for outcome in outcomes), [each.reason for each in outcomes]
 
     def change(self, size: int) -> None:
         """The last ones leave, or new ones come, last in the group."""
@@ -134,3 +135,21 @@ def test_fewer_and_more_agents_compute_what_numpy_does(
         np.testing.assert_allclose(first.x, reference.x, rtol=1e-11, atol=1e-13)
     place = group.agents[0].data.epochs.at(13)
     assert (place.epoch, place.samples) == (reference.epoch, reference.done) and place.epoch >= 1
+
+
+def test_a_checkpoint_after_a_change_knows_how_far_the_epoch_is(changing: Any, tmp_path: Path) -> None:
+    """Three agents, then two, then three: who goes on from there has the bits of who was never stopped."""
+    event = d5.events.Checkpoint(tmp_path, every_steps=4, keep=9)
+    before = changing(experiment(events=(event,)))
+    before.train(1)
+    before.change(2)
+    before.train(1)
+    before.change(3)
+    before.train(2)  # which ends at the fourth step
+    before.train(3)
+    after = changing(experiment(events=(event,)))
+    together(lambda at: after.agents[at].resume(str(tmp_path), 4), PLANNED)
+    after.train(3)
+    for one, other in zip(before.agents, after.agents, strict=True):
+        assert np.array_equal(one.flat_parameters(), other.flat_parameters())
+        assert one.data.epochs.at(7) == other.data.epochs.at(7)
