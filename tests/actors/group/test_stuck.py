@@ -18,6 +18,7 @@ from d5ray.recipes.engine.checking.agreements import agreements
 from d5ray.recipes.engine.checking.folder import Folder
 from tests.actors.group.test_failures import CASES, driver_events, experiment, processes
 from tests.conftest import wait_until
+from tests.patience import patience
 
 STUCK_SECONDS = 6.0
 
@@ -92,6 +93,19 @@ def test_without_a_policy_an_agent_that_is_stopped_ends_the_run_with_its_name() 
         caught.value
     )
     wait_until(lambda: not processes(group), 10, lambda: str(processes(group)))
+
+
+@pytest.mark.full
+def test_where_the_time_out_is_the_shorter_one_it_ends_the_agent_that_is_stopped() -> None:
+    """The others give up after `timeout_seconds`, long before `stuck_seconds`, and go on without it."""
+    wanted = experiment(
+        CASES["allreduce"], "continue", stuck_seconds=300.0, timeout_seconds=min(60.0, patience(5))
+    )
+    with d5.launch(wanted, quiet=True) as group, stopping(group, 2, 0.7):
+        assert group.train(progress=False).completed
+    (stuck,) = noted(group, "agent_stuck")
+    assert stuck["rank"] == 2 and stuck["seconds"] < 200
+    assert [each["rank"] for each in noted(group, "agent_died")] == [2]
 
 
 class Asleep(d5.Event):
