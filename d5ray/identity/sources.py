@@ -4,6 +4,7 @@ import inspect
 import site
 import sys
 import sysconfig
+import threading
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
