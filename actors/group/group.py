@@ -234,6 +234,10 @@ class TrainingGroup(TrainingRun):
             done_steps = max((outcome.step for outcome in calls.outcomes.values()), default=0)
             self._interrupted(max(first, done_steps))
             raise
+        except D5Error:
+            if not session.lost():
+                calls.stop()  # so that the rows of those that are there arrive
+            raise
         finally:
             self._monitors.phase("run")
         for outcome in calls.outcomes.values():
