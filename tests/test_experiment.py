@@ -396,6 +396,14 @@ WRONG: list[Wrong] = [
         ("on_failure is 'continue'", "one replica", "set replicas=2"),
     ),
     (
+        {"mesh": Mesh(2, 2), "on_failure": "replace"},
+        ("on_failure is 'replace'", "takes in no replica", "take on_failure='restart' or 'continue'"),
+    ),
+    (
+        {"mesh": Mesh(2, 2), "distributed": ASGD(), "on_failure": "replace"},
+        ("on_failure is 'replace'", "take on_failure='continue'"),
+    ),
+    (
         {"mesh": Mesh(2, 2), "distributed": ASGD(), "on_failure": "restart"},
         ("on_failure is 'restart'", "ASGD", "take on_failure='continue'"),
     ),

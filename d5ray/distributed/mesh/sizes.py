@@ -39,6 +39,12 @@ def check_shared(
     mesh: Mesh, distributed: DistributedOptimizer, on_failure: str, events: object, **policies: object
 ) -> None:
     """Raise `ConfigurationError` for what a network held by several agents cannot do."""
+    if on_failure == "replace" and (mesh.shares_networks or not distributed.one_sided):
+        others = "'continue'" if distributed.one_sided else "'restart' or 'continue'"
+        raise ConfigurationError(
+            "on_failure is 'replace', but a mesh takes in no replica while its others train: take on_failure="
+            f"{others}"
+        )
     if not mesh.shares_networks:
         return
     several = f"{mesh.stages} stages × {mesh.parts} parts hold a network together"
