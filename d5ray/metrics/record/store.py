@@ -66,6 +66,9 @@ class RunWriter:
         ]
         try:
             self._open_streams(STREAMS.keys() - finished)
+            with storing(self.folder):
+                for half in chain(self.folder.glob(".*.parquet.*.tmp"), self.folder.glob(".*.part")):
+                    half.unlink(missing_ok=True)  # of a file that it was writing
         except BaseException:
             self.leave()
             raise

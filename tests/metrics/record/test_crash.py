@@ -148,6 +148,32 @@ def test_a_writer_goes_on_where_a_dead_one_stopped(tmp_path: Path, missing_bytes
     assert found["seq"].to_pylist() == list(range(sum(batch.num_rows for batch in sent)))
 
 
+@pytest.mark.parametrize("made", [(), ("samples",), ("samples", "events")])
+def test_a_writer_that_died_as_it_closed_is_continued(made: tuple[str, ...], tmp_path: Path) -> None:
+    """Whichever tables were complete: another one completes the rest, and removes what was half written."""
+    sent, folder = batches(3), tmp_path / "r"
+    dead = RunWriter(tmp_path, "r")
+    dead.open({})
+    for batch in sent:
+        dead.append(batch)
+    streams = {name: (folder / f"{name}.arrows").read_bytes() for name in ("samples", "events")}
+    dead.close()
+    for name in streams.keys() - set(made):
+        (folder / f"{name}.parquet").unlink()
+        (folder / f"{name}.arrows").write_bytes(streams[name])
+    for half in (".events.parquet.1.tmp", ".best.npz.part"):
+        (folder / half).write_bytes(b"PAR1")
+    writer = RunWriter(tmp_path, "r")
+    writer.resume()
+    assert "samples" in made or sum(writer.received().values()) == sum(batch.num_rows for batch in sent)
+    writer.close()
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "events.parquet", "metrics.parquet", "runs.parquet", "samples.parquet",
+    ]  # fmt: skip
+    found = pq.read_table(folder / "samples.parquet")
+    assert found["seq"].to_pylist() == list(range(sum(batch.num_rows for batch in sent)))
+
+
 def test_two_writers_of_one_run_are_refused(tmp_path: Path) -> None:
     """The second writer is told that the first is there, and the first goes on."""
     first = RunWriter(tmp_path, "r")
