@@ -1,7 +1,7 @@
 """The end of a run: what agents and servers tell at last, who died before, and the steps that arrived"""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, final
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from d5ray.actors.calls import CALL_SECONDS, ActorDied, ActorLate, get
-from d5ray.errors import first_line
+from d5ray.errors import AgentError, first_line
 from d5ray.metrics.record.files import read_stream
 
 Who = TypeVar("Who")
@@ -50,6 +50,21 @@ class LastAnswers:
         """The hash of the first agent that told it, among those whose parameters are kept if some are."""
         known = self.hashes.keys() & self.parameters.keys() if self.parameters else self.hashes
         return self.hashes[min(known)] if known else None
+
+    def check(self, *, goes_on: bool) -> None:
+        """Raise `AgentError` where a death ends a run whose training is over. goes_on: is it the policy?"""
+        dead = [*self.dead.values(), *self.dead_servers.values()]
+        if dead and not goes_on:
+            raise AgentError(f"the training was over, but not the run: {dead[0]}")
+        if not self.hashes:
+            raise AgentError(f"the training was over, but nobody is left to give its parameters: {dead[0]}")
+
+    def note_servers(self, note: Callable[..., None]) -> None:
+        """Keep in events what servers told, and who died before."""
+        for name, load in self.loads.items():
+            note("load", -1, server=name, **load)
+        for name, reason in self.dead_servers.items():
+            note("server_died_at_end", -1, server=name, reason=reason, lost="its load")
 
 
 def take(kept: dict[Who, Any], calls: Mapping[Who, Any], doing: str) -> dict[Who, str]:

@@ -229,6 +229,7 @@ class TrainingGroup(TrainingRun):
                 if bar.visible and not calls.failed:
                     bar.update(self._watch())
         except KeyboardInterrupt:
+            self.aggregator.end()  # all of the run may have been interrupted: none is to stand in its place
             calls.stop()
             # Ctrl-C may come before any agent's outcome is known, and an agent given up says step 0.
             done_steps = max((outcome.step for outcome in calls.outcomes.values()), default=0)
@@ -367,10 +368,7 @@ class TrainingGroup(TrainingRun):
         if self.asynchronous:
             bound = self.experiment.timeout_seconds
             when_there_is_room(lambda: keep_parameters(self.folder, told.parameters), bound)
-        for name, load in told.loads.items():
-            self.aggregator.note("load", -1, server=name, **load)
-        for name, reason in told.dead_servers.items():
-            self.aggregator.note("server_died_at_end", -1, server=name, reason=reason, lost="its load")
+        told.note_servers(self.aggregator.note)
         lost = "nothing" if self.experiment.distributed_optimizer.one_model else "its parameters"
         for rank in self._members.present:
             name = f"TrainingAgent(rank={rank})"
@@ -388,11 +386,8 @@ class TrainingGroup(TrainingRun):
         """Ask all agents and servers; an error where one has died and that ends the run."""
         agents = {rank: self.agents[rank] for rank in self._members.present}
         told = LastAnswers.of(agents, self._servers.loads(), parameters=self.asynchronous)
-        dead = [*told.dead.values(), *told.dead_servers.values()]
-        if self._outcome.completed and dead and not self._recovery.goes_on:
-            raise AgentError(f"the training was over, but not the run: {dead[0]}")
-        if self._outcome.completed and not told.hashes:
-            raise AgentError(f"the training was over, but nobody is left to give its parameters: {dead[0]}")
+        if self._outcome.completed:
+            told.check(goes_on=self._recovery.goes_on)
         return told
 
     def _end(self) -> None:

@@ -17,6 +17,7 @@ from d5ray.errors import AgentError, D5Error, DiskFull, first_line
 LOOK_SECONDS: Final = 1.0  # between two looks
 SETUP_SECONDS: Final = 60.0  # for the first answer
 WAIT_SECONDS: Final = 0.1  # between two looks at an answer that is to come
+END_SECONDS: Final = 2.0  # for a start that is under way to notice that no other is wanted
 GONE_SECONDS: Final = 10.0  # for the process of a killed aggregator to be gone
 
 
@@ -56,7 +57,7 @@ class AggregatorKeeper:
         """Watch no more. Harmless twice, and before `begin`."""
         self._over.set()
         if self._thread.ident is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(END_SECONDS)  # it waits longer for a head of Ray that is gone
 
     def check(self) -> None:
         """Raise what ends the run: no aggregator can be started, or the disk stays full."""

@@ -23,11 +23,12 @@ from d5ray.failures.finish import finish
 from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.record.signatures import private_key
 from d5ray.metrics.record.store import Run
-from d5ray.recipes.engine import detached, library, supervised
+from d5ray.recipes.engine import library
 from d5ray.recipes.engine.checking.signatures import sign_all
 from d5ray.recipes.engine.parsing.texts import parsed
 from d5ray.recipes.engine.recipe import Recipe, Result
 from d5ray.recipes.engine.repeats.seeds import MOST_SEEDS
+from d5ray.recipes.engine.unattended import detached, supervised
 
 NO_FAULTS = Faults()
 FRAMEWORK_IMPORT = "  of which framework import"  # in `TrainingGroup.startup_seconds`

@@ -136,23 +136,15 @@ def test_a_run_is_a_job_of_the_cluster_when_it_is_detached_there(head: Head, tmp
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("whom", ["group", "all"])
-def test_sigterm_to_everything_that_a_run_is_ends_it_as_ctrl_c_does(whom: str, tmp_path: Path) -> None:
-    """To the process group, as Slurm does, or to each process, GCS first: 130, interrupted, nothing left."""
+def test_sigterm_to_the_process_group_of_a_run_ends_it_as_ctrl_c_does(tmp_path: Path) -> None:
+    """It reaches the driver, the head of Ray and the raylet: 130, interrupted, nothing left."""
     with started(*LONG, env=home_of(tmp_path)) as command:
         run = train_for_a_while(command, tmp_path)
-        driver = psutil.Process(command.process.pid)
         begin = time.monotonic()
-        if whom == "group":
-            os.killpg(driver.pid, signal.SIGTERM)
-        else:
-            everyone = [driver, *driver.children(recursive=True)]
-            for each in sorted(everyone, key=lambda process: process.name() != "gcs_server"):
-                os.kill(each.pid, signal.SIGTERM)
+        os.killpg(command.process.pid, signal.SIGTERM)
         _, err = command.process.communicate(timeout=patience(60))
-        assert time.monotonic() - begin < patience(8)
+        assert time.monotonic() - begin < patience(5)
         assert command.process.returncode == 130, err
-        assert "Traceback" not in err
         assert not command.left()
     assert (run.row["status"], run.row["verdict"]) == ("interrupted", "INCONCLUSIVE")
     assert run.tables()["samples"].num_rows == run.row["rows"] > 0

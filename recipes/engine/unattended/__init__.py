@@ -1,0 +1,1 @@
+"""Runs that nobody sits beside: left to themselves, and started again where Ray or they die"""
