@@ -82,10 +82,7 @@ class TrainingGroup(TrainingRun):
         self._servers = RunServers(experiment, self._actors.server)
         self._members = AgentRoster(plan, self._actors.agent, self._coordinator, self._servers)
         self.aggregator = AggregatorClient(
-            self.folder,
-            self._actors.another_aggregator,
-            experiment.timeout_seconds,
-            experiment.stuck_seconds,
+            self.folder, self._actors.another_aggregator, experiment.timeout_seconds, experiment.stuck_seconds
         )
         self._monitors = Monitors(self._actors, self.aggregator, experiment.monitor_seconds)
         self.agents, self.places = self._members.agents, self._members.places
