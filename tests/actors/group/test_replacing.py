@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +89,16 @@ def agree_with_numpy(group: TrainingGroup, steps: int) -> Reference:
 
 
 def samples_by_epoch(group: TrainingGroup) -> list[float]:
-    """Of the complete epochs that began after the first change, from the rows of those that were there.
+    """Of the complete epochs that began after agents became fewer for the last time, from all rows.
 
     What a killed agent did in its last second is in no row of the epochs before.
     """
     rows = group.metrics().to_pylist()
-    first = min(row["epoch"] for row in rows if row["metric"] == "agents")
+    sizes = [(PLANNED, 0)] + [
+        (row["detail"]["agents"], row["detail"]["step"]) for row in named(group, "agents_changed")
+    ]
+    fewer = max(step for (before, _), (now, step) in pairwise(sizes) if now < before)
+    first = min(row["epoch"] for row in rows if row["metric"] == "samples" and row["step"] >= fewer)
     last = max(row["epoch"] for row in rows if row["metric"] == "samples")
     found = dict.fromkeys(range(first + 1, last), 0.0)
     for row in rows:
