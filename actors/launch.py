@@ -91,6 +91,6 @@ def launch(
 
 
 def _going_on(experiment: Experiment, resume: str | Path, root: Path) -> GoingOn:
-    if resume == AUTO:
+    if isinstance(resume, str) and resume == AUTO:
         return unfinished(experiment, root)
     return GoingOn((found_for(experiment, resume, root),))

@@ -304,6 +304,11 @@ class Experiment:
         return self.topology.agents
 
     @property
+    def leaves_samples_out(self) -> bool:
+        """True if nobody takes the samples of an agent that has died; each keeps its own piece of a step."""
+        return (self.on_failure, self.orphans, self.keep_batch) == ("continue", "left_out", "agent")
+
+    @property
     def distributed_optimizer(self) -> DistributedOptimizer:
         """The distributed optimizer, as an instance."""
         assert isinstance(self.distributed, DistributedOptimizer)

@@ -38,11 +38,7 @@ class Forming:
         self._note, self._note_death = note, note_death
         self._restarts = experiment.on_failure == "restart"
         self._replaces = experiment.on_failure == "replace"
-        self._leaves_out = (
-            experiment.on_failure == "continue"
-            and experiment.orphans == "left_out"
-            and experiment.keep_batch == "agent"
-        )
+        self._leaves_out = experiment.leaves_samples_out
         self._sharers = list(range(len(members.agents)))  # whose pieces a step has
         self.holds: float | None = None
 
@@ -81,9 +77,7 @@ class Forming:
 
     def sharing(self) -> dict[int, Sharing]:
         """The shares of the samples for those that are there, by rank."""
-        present, sharers = self._members.present, self._sharers
-        taken = () if present == sharers else tuple(sharers.index(rank) for rank in present)
-        return {rank: Sharing(len(sharers), sharers.index(rank), taken) for rank in present}
+        return Sharing.among(self._sharers, self._members.present)
 
     # --------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from typing import Any
 from d5ray.actors.calls import CALL_SECONDS, get
 from d5ray.actors.group.group import TrainingGroup
 from d5ray.actors.metrics.running import CONTROL, running
-from d5ray.checks import check_address, check_kind
+from d5ray.checks import check_address, check_count, check_kind
 
 
 def resize(run: TrainingGroup | str = "last", *, agents: int, address: str | None = None) -> None:
@@ -20,6 +20,7 @@ def resize(run: TrainingGroup | str = "last", *, agents: int, address: str | Non
     cannot have, for a mesh, and for a rule whose agents do not wait for each other.
     """
     check_kind("run", run, TrainingGroup | str, "what launch gave, or the name of a run")
+    check_count("agents", agents, 1)
     check_address(address)
     if isinstance(run, TrainingGroup):
         run.resize(agents)

@@ -171,6 +171,10 @@ class Deaths:
             name = "agent_restarted" if self._policy == "restart" else "group_formed_again"
             members.note(name, rank, step=point.step, group=members.epoch)
         members.note("agreed", -1, step=point.step, **described(members.epoch, agreed, self._one_model))
+        members.note(
+            "agents_changed", -1, step=point.step, group=members.epoch, agents=len(members.left),
+            members=members.left, global_batch=point.global_batch, rate_factor=point.rate_factor,
+        )  # fmt: skip
         return True
 
     def _again(self, rank: int, step: int) -> Outcome:

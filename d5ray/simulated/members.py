@@ -23,6 +23,7 @@ from d5ray.experiment import Experiment
 from d5ray.metrics.record.schema import table_of
 from d5ray.simulated.sink import DirectSink
 from d5ray.training.datasets import Dataset
+from d5ray.training.samplers.shards import Sharing
 
 T = TypeVar("T")
 DIED: Final = "agent_died"
@@ -99,10 +100,13 @@ class Members:
         assert topology is not None
         among = survivors(topology, self.gone)
         self.simulation.members = tuple(ranks)
+        sharers = range(len(self.agents)) if self.experiment.leaves_samples_out else ranks
+        shares = Sharing.among(sharers, ranks)
 
         def rejoin(rank: int) -> RestartPoint | None:
+            group = self.group(self.epoch, ranks.index(rank), len(ranks))
             try:
-                return self.agents[rank].rejoin(self.group(self.epoch, ranks.index(rank), len(ranks)), among)
+                return self.agents[rank].rejoin(group, among, shares[rank])
             except PeerLost:
                 return None
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from d5ray.dashboards.disturbances import disturbances
 from d5ray.dashboards.numbers import COLOURS, count, number
 from d5ray.dashboards.numbers import size as size
 from d5ray.dashboards.terminal import contenders
@@ -77,7 +78,9 @@ def verdict(run: Run, verdicts: Sequence[Verdict], overall: str | None) -> None:
         console.print(criteria(others))
     for section in contenders.sections(compared):
         console.print(section)
-    for note in [*notes(verdicts), *unsteady(tables, verdicts)]:
+    stopped = row["stop_reason"] or "nothing"
+    happened = [text for text in disturbances(tables["events"]) if stopped not in text]
+    for note in [*happened, *notes(verdicts), *unsteady(tables, verdicts)]:
         console.print(f"! {note}", style="yellow")
     if absolute := contenders.absolute(tables):
         for table in absolute:

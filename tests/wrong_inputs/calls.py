@@ -29,7 +29,7 @@ NOT_CALLED = {
         "bfloat16", "float16", "float32", "float64", "int16", "int32", "int64", "int8", "uint16", "uint32",
         "uint64", "uint8",
     },
-    "starts Ray's processes, or needs a Ray that runs": {"running", "deploy"},
+    "starts Ray's processes, or needs a Ray that runs": {"running", "resize", "deploy"},
     "has no parameters": {"shutdown"},
     "has members, of which one takes one": {"ExchangeVia"},
     "imports TensorFlow, which takes longer and more memory than an input may": {"KerasOptimizer"},

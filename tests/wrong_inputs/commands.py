@@ -214,6 +214,7 @@ FINE: dict[tuple[str, str], tuple[set[str], str]] = {  # what is no mistake -> w
     ("run", "set heartbeat_seconds"): ({"half", "10**9"}, "a time"),
     ("run", "set monitor_seconds"): ({"0", "half", "10**9"}, "0: none; a time"),
     ("run", "set mirror_seconds"): ({"0", "half"}, "0: none; a time"),
+    ("resize", "agents"): ({"10**9"}, "how many it can have, the run alone knows"),
     ("sql", "serve"): (ZERO, "any port that is free"),
     ("sql", "rows"): ({"10**9"}, "all rows that there are"),
     ("timeline", "steps"): (MORE, "0: all; many: as many as there are"),

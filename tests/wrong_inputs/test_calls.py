@@ -64,6 +64,7 @@ WHERE_SAID: dict[str, Callable[[], object]] = {
     "seed": lambda: experiment(seed=2**200),
     "threads": lambda: experiment(threads=10**9),
     "agents": lambda: experiment(agents=10**12),
+    "number of agents": lambda: d5.resize(agents=-1),
     "ring": lambda: d5.topologies.Ring(10**12),
     "mesh": lambda: d5.Mesh(10**9, 10**9),
     "micro-batches": lambda: d5.Mesh(1, 2, micro_batches=10**9),

@@ -140,6 +140,8 @@ class Faults:
         check_kind("faults", text, str, f"a text such as {EXAMPLE!r}")
         plan, chain = cls(), BEGINS.sub("", text.strip())
         try:
+            if not text.strip():
+                raise ValueError("it is empty")
             for name, given, named in _calls(ast.parse(chain, mode="eval").body) if chain else ():
                 if name not in KINDS:
                     raise ConfigurationError(f"there is no fault {name!r}: {nearest(name, KINDS)}")

@@ -1,6 +1,6 @@
 """Shards: the samples of an epoch that each agent gets in each step, exactly, from any step on"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -37,6 +37,17 @@ class Sharing:
     pieces: int
     own: int
     taken: tuple[int, ...] = ()
+
+    @classmethod
+    def among(cls, sharers: Sequence[int], present: Sequence[int]) -> "dict[int, Sharing]":
+        """The shares of those that are there, by rank, where a step has a piece for each of the sharers.
+
+        >>> Sharing.among([0, 1, 2], [0, 2])
+        {0: Sharing(pieces=3, own=0, taken=(0, 2)), 2: Sharing(pieces=3, own=2, taken=(0, 2))}
+        """
+        own = {rank: sharers.index(rank) for rank in present}
+        taken = () if len(own) == len(sharers) else tuple(own.values())
+        return {rank: cls(len(sharers), index, taken) for rank, index in own.items()}
 
 
 @dataclass(frozen=True)

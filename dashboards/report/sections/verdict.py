@@ -1,12 +1,12 @@
 """The section of verdicts: which runs, every criterion with its interval, and the key figures"""
 
-import json
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from d5ray.dashboards.disturbances import NAMES, disturbances
 from d5ray.dashboards.report.document import Block, Figure, Mark, Note, ReportTable, Section, TableCell
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import told, unit_of
@@ -35,10 +35,6 @@ KEY_FIGURES: Final = (
 NOTHING: Final = told(Estimate(None), "1")
 MOST_COLUMNS: Final = 4
 MOST_SHOWN: Final = 20  # rows that are shown unasked
-FAILURES: Final = (
-    "agent_died", "replica_lost", "server_died", "ray_lost", "agent_restarted", "replica_restarted",
-    "group_formed_again", "failed", "peer_lost", "nan_loss", "stopped",
-)  # fmt: skip
 Judged = tuple[str, Verdict]  # whose it is, and what it came to
 
 
@@ -59,7 +55,7 @@ def section(subject: Subject) -> Section:
         blocks.append(Note("No criterion was judged: " + _why_not(subject.members)))
     if (figures := _key_figures(subject)).rows:
         blocks.append(figures)
-    blocks += [Note(text, warning=True) for text in _failures(subject.members)]
+    blocks += [Note(text, warning=True) for text in _disturbances(subject.members)]
     return Section("verdict", "Verdict", tuple(blocks))
 
 
@@ -268,20 +264,7 @@ def _why_not(members: Sequence[Member]) -> str:
     return "the runs come from no recipe, and so have no METRICS."
 
 
-def _failures(members: Sequence[Member]) -> list[str]:
-    """The failures and repairs on the way, a sentence each."""
-    found = []
-    for member in members:
-        rows = member.view.ask(
-            f"SELECT name, rank, step, detail FROM events WHERE name IN ({listed(FAILURES)}) ORDER BY t_wall"
-        ).to_pylist()
-        for row in rows[:5]:
-            detail = json.loads(row["detail"] or "{}")
-            reason = detail.get("reason") or detail.get("server") or ""
-            where = f" of agent {row['rank']}" if row["rank"] >= 0 else ""
-            when = f" at step {row['step']}" if row["step"] is not None else ""
-            text = f"{member.name}: {row['name'].replace('_', ' ')}{where}{when}"
-            found.append(f"{text}: {str(reason).strip().splitlines()[-1]}" if reason else text)
-        if len(rows) > 5:
-            found.append(f"{member.name}: and {len(rows) - 5} more such events")
-    return found
+def _disturbances(members: Sequence[Member]) -> list[str]:
+    """What disturbed the runs, a sentence each."""
+    asked = f"SELECT name, rank, step, detail, t_wall FROM events WHERE name IN ({listed(NAMES)})"
+    return [f"{member.name}: {text}" for member in members for text in disturbances(member.view.ask(asked))]

@@ -413,4 +413,5 @@ def test_agents_that_lose_a_peer_before_its_death_is_known_go_on(tmp_path: Path)
         outcome = group.train(20, progress=False)
         tables = group.tables()
     assert outcome.completed and outcome.step == 20
-    assert driver_events(tables) == [("agent_died", 1), ("group_formed_again", 1), ("agreed", -1)]
+    named = [("agent_died", 1), ("group_formed_again", 1), ("agreed", -1), ("agents_changed", -1)]
+    assert driver_events(tables) == named

@@ -37,14 +37,27 @@ def experiment(on_failure: str, **changes: Any) -> d5.Experiment:
 
 @pytest.mark.full
 @pytest.mark.usefixtures("ray_ends")
-@pytest.mark.parametrize("on_failure", ["continue", "restart"])
-def test_a_real_run_under_a_plan_has_the_parameters_of_the_simulated_one(on_failure: str) -> None:
-    """Killed just before step 3: both go on from there with the same bits, and both say the same."""
+@pytest.mark.parametrize(
+    ("on_failure", "changes"),
+    [
+        ("continue", {}),
+        ("continue", {"keep_batch": "global"}),
+        ("continue", {"orphans": "taken_over"}),
+        ("restart", {}),
+    ],
+)
+def test_a_real_run_under_a_plan_has_the_parameters_of_the_simulated_one(
+    on_failure: str, changes: dict[str, Any]
+) -> None:
+    """Killed just before step 3: both go on from there with the same bits, and both say the same.
+
+    Also over the end of an epoch, whose last step has fewer samples; and about how large a step is.
+    """
     plan = d5.Faults().kill(agent=1, at_step=3).stop(agent=2, at_step=5, seconds=0.5)
     found, told = [], []
     for run in (d5.launch, d5.simulate):
-        with run(experiment(on_failure), faults=plan) as group:
-            assert group.train(12, progress=False).completed
+        with run(experiment(on_failure, **changes), faults=plan) as group:
+            assert group.train(35, progress=False).completed
             left = [0, 2] if on_failure == "continue" else [0, 1, 2]
             found.append(
                 {rank: np.concatenate([a.ravel() for a in group.parameters(rank).values()]) for rank in left}
@@ -52,6 +65,7 @@ def test_a_real_run_under_a_plan_has_the_parameters_of_the_simulated_one(on_fail
         rows = d5.Run(group.folder).tables()["events"].to_pylist()
         names = ("fault", "agent_died", "agent_restarted", "group_formed_again")
         told.append(sorted((row["name"], row["rank"], row["step"]) for row in rows if row["name"] in names))
+        told[-1] += [(row["name"], row["detail"], None) for row in rows if row["name"] == "agents_changed"]
     real, simulated = found
     assert all(np.array_equal(real[rank], simulated[rank]) for rank in real)
     assert told[0] == told[1]
