@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,7 +30,7 @@ from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks import executor_by_name
 from d5ray.frameworks.torch import from_model
-from d5ray.identity.canonical import canonical, digest
+from d5ray.identity.canonical import LATER, canonical, digest, values_of_fields
 from d5ray.names.former import Former
 from d5ray.networks.executors.executor import Executor
 from d5ray.networks.loading import as_network, is_path
@@ -51,7 +51,6 @@ ORPHANS = ("left_out", "taken_over")
 KEEP_BATCH = ("agent", "global")
 SCALE_RATE = ("none", "linear", "sqrt")
 CHOICES = {"on_failure": ON_FAILURE, "orphans": ORPHANS, "keep_batch": KEEP_BATCH, "scale_rate": SCALE_RATE}
-LATER: dict[str, Any] = {"later": True}  # of a field that experiments did not always have
 LONGEST_NAME = 100  # characters, which begin the name of a run's folder
 MOST_CPUS = 4097  # excluded: no machine has as many
 COUNTS = {  # from, to
@@ -365,7 +364,7 @@ class Experiment:
     @cached_property
     def hash(self) -> str:
         """SHA-256 over everything but the name; equal experiments have equal hashes in every process."""
-        return digest({name: value for name, value in self._telling().items() if name != "name"})
+        return digest({name: value for name, value in values_of_fields(self).items() if name != "name"})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Experiment):
@@ -377,14 +376,7 @@ class Experiment:
 
     def describe(self) -> dict[str, Any]:
         """The experiment as JSON data, for the tables and for people."""
-        return {name: canonical(value) for name, value in self._telling().items()}
-
-    def _telling(self) -> dict[str, Any]:
-        """The values of all fields, but for defaults of those that came later."""
-        values = {f.name: (f, getattr(self, f.name)) for f in fields(self)}
-        return {
-            name: value for name, (f, value) in values.items() if f.metadata != LATER or value != f.default
-        }
+        return {name: canonical(value) for name, value in values_of_fields(self).items()}
 
     def with_values(self, **changes: Any) -> "Experiment":
         """A copy with other values; a new topology brings its agents, new agents keep a complete topology."""

@@ -23,8 +23,9 @@ from d5ray.distributed.optimizers.parameter_server_sgd import ASGD
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.topologies.topology import Complete, Ring, Topology
 from d5ray.errors import ConfigurationError
-from d5ray.experiment import LATER, Experiment
+from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
+from d5ray.identity.canonical import LATER
 from d5ray.networks.device import CPUDevice
 from d5ray.networks.executors.executor import Executor
 from d5ray.operators.loss import Loss

@@ -8,13 +8,15 @@ import sys
 import types
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from d5ray.identity import sources
 from d5ray.identity.checkout import is_benchmark
 from d5ray.identity.moved import first_name
+
+LATER: Final[Mapping[str, Any]] = {"later": True}  # metadata of a field that its class did not always have
 
 
 def canonical(value: Any) -> Any:
@@ -56,6 +58,15 @@ def canonical(value: Any) -> Any:
     return {"class": _name(type(value)), **canonical(_attributes(value))}
 
 
+def values_of_fields(value: Any) -> dict[str, Any]:
+    """The fields of a data class and their values, but for defaults of fields that came later.
+
+    So what was described before a field came is described, and hashed, as it was.
+    """
+    values = {field: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return {f.name: own for f, own in values.items() if f.metadata != LATER or own != f.default}
+
+
 def digest(value: Any) -> str:
     """The SHA-256 of the canonical description, in hexadecimal."""
     text = json.dumps(canonical(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -87,9 +98,7 @@ def _told(told: sources.Told) -> str:
 
 def _attributes(value: Any) -> dict[str, Any]:
     if dataclasses.is_dataclass(value):
-        told = {field: getattr(value, field.name) for field in dataclasses.fields(value)}
-        # what things of this kind did not always have is told where it is not the default
-        return {f.name: own for f, own in told.items() if not f.metadata.get("later") or own != f.default}
+        return values_of_fields(value)
     state_dict = getattr(value, "state_dict", None)
     if callable(state_dict):  # a PyTorch module given as it is: its text and its parameters
         parameters = hashlib.sha256()

@@ -9,6 +9,7 @@ from d5ray.checks import MOST_RANKS, check_count, check_rate
 from d5ray.distributed.parameter_server.consistency import Consistency
 from d5ray.distributed.parameter_server.server_rules import ServerRule
 from d5ray.errors import ConfigurationError
+from d5ray.identity.canonical import LATER
 from d5ray.training.optimizers.optimizer import Optimizer
 
 
@@ -35,7 +36,7 @@ class Servers:
     optimizer: Optimizer | None = None
     groups: int = 1
     snapshot_seconds: float = 1.0
-    replicas: int = field(default=0, metadata={"later": True})
+    replicas: int = field(default=0, metadata=LATER)
 
     def __post_init__(self) -> None:
         check_count("shards", self.shards, high=MOST_RANKS)

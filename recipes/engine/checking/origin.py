@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from d5ray.archive import experiments
 from d5ray.distributed.topologies.plain_data import drawn
 from d5ray.errors import D5Error
-from d5ray.experiment import LATER, Experiment
+from d5ray.experiment import Experiment
+from d5ray.identity.canonical import LATER
 from d5ray.metrics.definitions.side_by_side import UNAVAILABLE
 from d5ray.metrics.probes.environment import d5ray_version
 from d5ray.metrics.record.artifacts import EXPERIMENT, PICKLED, kept_parameters, sha256_of
@@ -70,9 +71,7 @@ def _wanted(criteria: str) -> list[dict[str, Any]]:
 def experiment(folder: Folder) -> Iterator[str]:
     """The experiment is whole, and what the other columns say of it."""
     row, job = folder.row, folder.job
-    wanted = (
-        {field.name for field in fields(Experiment) if field.metadata != LATER} if folder.trains else set()
-    )
+    wanted = {field.name for field in fields(Experiment)} if folder.trains else set()
     if str(folder.fixed.get("job", "")).startswith("d5ray."):  # a job of the user's may run what it likes
         wanted = set(folder.fixed) - {"job"}
     later = {field.name for field in fields(Experiment) if field.metadata == LATER}  # not their defaults
