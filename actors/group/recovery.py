@@ -22,12 +22,12 @@ from d5ray.actors.calls import ActorDied
 from d5ray.actors.group.changes import Changes
 from d5ray.actors.group.forming import Forming
 from d5ray.actors.group.newcomers import Newcomers
-from d5ray.actors.group.replicas import last_checkpoint
 from d5ray.actors.group.roster import AgentDied, AgentRoster, Formed
 from d5ray.actors.group.run_row import RunPlan
 from d5ray.actors.group.train_calls import TrainCalls
 from d5ray.actors.servers.run_servers import Which
 from d5ray.agent.outcome import Outcome
+from d5ray.archive.unfinished import checkpoints_of
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.errors import AgentError
 
@@ -214,8 +214,8 @@ class Recovery:
             return members.form_again()
         checkpoint = None
         if nowhere := members.replicas.several and not self._whole(named):
-            checkpoint = last_checkpoint(self._plan.experiment, str(self._plan.folder), self._run_id)
-            checkpoint = checkpoint or self.resumed
+            own = checkpoints_of(self._run_id, self._plan.folder, self._plan.experiment)
+            checkpoint = own[-1] if own else self.resumed
         if nowhere and checkpoint is None:  # as at the start of the run: all are made anew
             members.release(survivors)
             dead = members.present

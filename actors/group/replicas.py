@@ -4,11 +4,8 @@ from collections.abc import Collection, Iterable
 from typing import Any, final
 
 from d5ray.agent.mesh import groups_of, left, seat_of
-from d5ray.distributed.checkpoints.checkpoint import Checkpoints
-from d5ray.distributed.checkpoints.folder import CheckpointFolder
 from d5ray.distributed.group.group import Group
 from d5ray.experiment import Experiment
-from d5ray.training.events.checkpoint import Checkpoint
 
 
 @final
@@ -47,16 +44,3 @@ class Replicas:
     def groups(self, group: Group) -> tuple[Group, ...]:
         """All groups in which an agent meets others; group: of all agents that are there."""
         return (group,) if self._mesh is None else groups_of(left(self._mesh, group), group)
-
-
-def last_checkpoint(experiment: Experiment, folder: str, run_id: str) -> Checkpoints | None:
-    """The last complete checkpoint that a run has written; None before it has."""
-    assert isinstance(experiment.events, tuple)
-    found = []
-    for event in experiment.events:
-        if isinstance(event, Checkpoint):
-            path = event.path or f"{folder}/checkpoints"
-            kept = CheckpointFolder(path)
-            own = [step for step in kept.steps() if kept.manifest(step).get("run_id") == run_id]
-            found += [Checkpoints(path, step) for step in own[-1:]]
-    return max(found, key=lambda each: each.step, default=None)

@@ -10,7 +10,6 @@ from typing import Any, Final, final
 
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints, comparable
 from d5ray.distributed.checkpoints.folder import CheckpointFolder
-from d5ray.errors import D5Error
 from d5ray.experiment import Experiment
 from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.training.events.checkpoint import Checkpoint
@@ -64,10 +63,19 @@ def unfinished(experiment: Experiment, root: Path) -> GoingOn:
         if row["status"] not in UNFINISHED:
             break
         first = first or run.name
-        if found := tuple(_left_by(run, experiment)):
+        if found := tuple(reversed(checkpoints_of(run.name, run.folder, experiment))):
             found[0].check(experiment.describe())
             return GoingOn(found, first)
     return GoingOn(run=first)
+
+
+def checkpoints_of(run_id: str, folder: Path, experiment: Experiment) -> list[Checkpoints]:
+    """The complete checkpoints of a run, the last one last: in its folder, and where its events save."""
+    events = experiment.events if isinstance(experiment.events, tuple) else ()
+    named = {event.path for event in events if isinstance(event, Checkpoint) and event.path}
+    paths = sorted(named | {str(folder / "checkpoints")})
+    found = [Checkpoints(path, step) for path in paths for step in CheckpointFolder(path).steps_of(run_id)]
+    return sorted(found, key=lambda each: each.step)
 
 
 def _of(experiment: Experiment, root: Path) -> Iterator[Run]:
@@ -88,19 +96,3 @@ def _lives(run: Run, row: dict[str, Any]) -> bool:
         return bool(row["status"] == "running")
     written = [file.stat().st_mtime for file in run.folder.glob("*.arrows")]
     return time.time() - max(written, default=0.0) < SILENT_SECONDS
-
-
-def _left_by(run: Run, experiment: Experiment) -> Iterator[Checkpoints]:
-    """The complete checkpoints of a run, the last one first."""
-    events = experiment.events if isinstance(experiment.events, tuple) else ()
-    paths = {event.path for event in events if isinstance(event, Checkpoint)} | {None}
-    places = [CheckpointFolder(path or str(run.folder / "checkpoints")) for path in paths]
-    found = []
-    for place in places:
-        for step in place.steps():
-            try:
-                if place.manifest(step).get("run_id") == run.name:
-                    found.append(Checkpoints(place.path, step))
-            except D5Error:  # it cannot be read
-                continue
-    return iter(sorted(found, key=lambda each: -each.step))

@@ -148,7 +148,8 @@ def save(
             described = _manifest(executor, savers.agents) | {"epoch": now.epoch} | dict(facts)
             together.do(lambda: folder.complete(now.step, savers.files(shards), described))
     if first and keep:
-        _forget_all_but(folder, keep, facts.get("run_id"))
+        for step in folder.steps_of(facts.get("run_id"))[:-keep]:
+            folder.forget(step)
     return sum(array.nbytes for part in parts.values() for array in part.arrays.values())
 
 
@@ -246,12 +247,6 @@ class _Together:
             raise self._error
         if failed:
             raise StorageError("the checkpoint is not complete: another agent could not write its part")
-
-
-def _forget_all_but(folder: CheckpointFolder, keep: int, run_id: object) -> None:
-    own = [step for step in folder.steps() if folder.manifest(step).get("run_id") == run_id]
-    for step in own[:-keep]:
-        folder.forget(step)
 
 
 def _manifest(executor: Executor, agents: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -56,6 +56,15 @@ class CheckpointFolder:
             names = [info.base_name for info in self._files.get_file_info(selector)]
         found = [int(match[1]) for name in names if (match := _STEP.fullmatch(name))]
         return sorted(step for step in found if self._is_file(f"{step_name(step)}/{MANIFEST}"))
+
+    def steps_of(self, run_id: str | None) -> list[int]:
+        """The steps of the complete checkpoints of a run, ascending; one that cannot be read is no run's."""
+        found = []
+        for step in self.steps():
+            with suppress(StorageError):
+                if self.manifest(step).get("run_id") == run_id:
+                    found.append(step)
+        return found
 
     def manifest(self, step: int) -> dict[str, Any]:
         """The manifest of a complete checkpoint. Raises `StorageError` if it cannot be read."""

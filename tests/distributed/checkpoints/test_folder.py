@@ -103,6 +103,15 @@ def test_a_forgotten_one_is_gone(folder: CheckpointFolder) -> None:
     assert folder.steps() == [6]
 
 
+def test_checkpoints_of_a_run_are_told_from_others_in_the_same_folder(tmp_path: Path) -> None:
+    """Also where the manifest of one of them is damaged, which is then no run's."""
+    folder = CheckpointFolder(str(tmp_path))
+    for step, run in ((5, "one"), (6, "other"), (7, "one"), (8, "one")):
+        save(folder, step, run=run)
+    (tmp_path / step_name(7) / "checkpoint.json").write_text("{")
+    assert folder.steps_of("one") == [5, 8]
+
+
 def test_a_checkpoint_lacks_nothing(folder: CheckpointFolder) -> None:
     """A part that another node has written elsewhere is missed before the manifest is there."""
     folder.begin(5)
