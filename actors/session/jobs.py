@@ -6,14 +6,13 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
-from threading import Thread
 from typing import Any, Final, TypeVar
 
 import psutil
 from ray.job_submission import JobSubmissionClient
 
 from d5ray.actors.session import session
+from d5ray.actors.session.in_thread import in_thread
 from d5ray.errors import ConfigurationError, PlacementError, first_line
 
 T = TypeVar("T")
@@ -67,22 +66,12 @@ def _asked(address: str, ask: Callable[[Any], T], seconds: float = ANSWER_SECOND
     """The answer of the cluster's dashboard, which takes jobs; `PlacementError` where none answers."""
     session.check_answers(address)
     os.environ["RAY_ADDRESS"] = address  # Ray prefers it to what it is told
-    answer: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(ask(JobSubmissionClient(address)))
-        except BaseException as error:  # it is raised where the caller waits
-            answer.set_exception(error)
-
-    Thread(target=run, name="d5ray-jobs", daemon=True).start()
-    wait([answer], timeout=seconds)
-    why = f"it did not answer within {seconds:g} s"
-    if answer.done():
-        try:
-            return answer.result()
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            why = first_line(error)[:200]
+    try:
+        return in_thread(lambda: ask(JobSubmissionClient(address))).result(seconds)
+    except TimeoutError:
+        why = f"it did not answer within {seconds:g} s"
+    except (OSError, RuntimeError, ValueError) as error:
+        why = first_line(error)[:200]
     raise PlacementError(
         f"the cluster at {address} takes no job: {why}; jobs need its dashboard: start the head with it "
         "(`pip install 'ray[default]'`), or run without --detach"

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ import ray
 from ray.job_config import JobConfig
 
 from d5ray.actors.session import reaper, submitted_job
+from d5ray.actors.session.in_thread import in_thread
 from d5ray.actors.session.ray_processes import ADVICE, HEAD_SECONDS, Children, Elsewhere, Vital
 from d5ray.actors.session.starter import Starter
 from d5ray.checks import check_address
@@ -80,15 +81,7 @@ def guarded(call: Callable[[], T], seconds: float = HEAD_SECONDS) -> T:
 
 def _answer(call: Callable[[], T], seconds: float, look: Callable[[], None]) -> T:
     """The result of a call in a thread, beside which `look` is called; `RayLost` after that time."""
-    result: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            result.set_result(call())
-        except BaseException as error:  # it is raised where the caller waits
-            result.set_exception(error)
-
-    threading.Thread(target=run, name="d5ray-guarded", daemon=True).start()
+    result = in_thread(call)
     end = time.monotonic() + seconds
     while not wait([result], timeout=LOOK_SECONDS).done:
         look()
