@@ -188,9 +188,12 @@ class TrainingGroup(TrainingRun):
                 return self.aggregator.tables()
         return Run(self.folder).tables()
 
-    def _resume(self, checkpoint: Checkpoints) -> None:
+    def _resume(self, checkpoint: Checkpoints) -> Epochs:
         calls = [agent.resume.remote(checkpoint.path, checkpoint.step) for agent in self.agents]
-        get(calls, self.experiment.timeout_seconds + CALL_SECONDS, "take over its checkpoint")
+        bound = self.experiment.timeout_seconds + CALL_SECONDS
+        epochs: Epochs = get(calls, bound, "take over its checkpoint")[0]
+        self._recovery.forming.epochs = epochs
+        return epochs
 
     @property
     def _epochs(self) -> Epochs:

@@ -51,6 +51,7 @@ class TrainingRun(ABC):
         self._closed = False
         self._until: Position | None = None  # the end of the training under way, if it is of whole epochs
         self._resumed = 0  # the step of the checkpoint, until the training has gone on from it
+        self._cut: Epochs | None = None  # the epochs, where a checkpoint knows them to be cut otherwise
         self._environment: Mapping[str, str] = {}
         self._cluster: Mapping[str, str | None] = {}  # ray_address and dashboard, if there is one
 
@@ -107,7 +108,7 @@ class TrainingRun(ABC):
     @final
     def resume(self, checkpoint: Checkpoints) -> None:
         """Go on from a checkpoint, before the first training."""
-        self._resume(checkpoint)
+        self._cut = self._resume(checkpoint)
         self._outcome = Outcome("completed", checkpoint.step)
         self._resumed = checkpoint.step
 
@@ -156,13 +157,13 @@ class TrainingRun(ABC):
     @property
     def _epochs(self) -> Epochs:
         """The epochs, as they are cut into steps by now."""
-        return self.built.epochs
+        return self.built.epochs if self._cut is None else self._cut
 
     # -- what a kind of agents fills -------------------------------------------------------------------
 
     @abstractmethod
-    def _resume(self, checkpoint: Checkpoints) -> None:
-        """Let all agents take over what was saved of them."""
+    def _resume(self, checkpoint: Checkpoints) -> Epochs:
+        """Let all agents take over what was saved of them; the epochs, as they are cut from there on."""
 
     @abstractmethod
     def _train(self, first: int, last: int, bar: Bar) -> dict[int, Outcome]:
@@ -182,18 +183,21 @@ class TrainingRun(ABC):
     # --------------------------------------------------------------------------------------------------
 
     def _left_of(self, steps: int) -> int:
-        """The experiment's steps that a run which was resumed has still to do."""
+        """The steps to do: these, or of a run that was resumed those to the experiment's end."""
         done, self._resumed = self._resumed, 0
-        if done >= steps:
+        if not done:
+            return steps
+        end = self._epochs.begin(self.experiment.epochs)
+        if self._outcome.step >= end:
             raise ConfigurationError(
-                f"the checkpoint is of step {done}, the experiment ends after {steps}: set more epochs, or "
+                f"the checkpoint is of step {done}, the experiment ends after {end}: set more epochs, or "
                 "say how many steps to train"
             )
-        return steps - done
+        return end - self._outcome.step
 
     def _warn_of_changes_behind(self, end: int) -> None:
         """Say which planned changes of a hyperparameter a run of that many steps does not reach."""
-        size, epochs = self.experiment.batch_size, self.built.epochs
+        size, epochs = self.experiment.batch_size, self._epochs
         sizes = (size,) if isinstance(size, Schedule) else ()
         for schedule in (*self.experiment.optimizer.schedules, *sizes):
             if times := never(schedule, end, epochs.position(end - 1)[0] + 1):

@@ -32,7 +32,7 @@ from d5ray.errors import D5Error
 from d5ray.experiment import Experiment
 from d5ray.metrics.exports.exported_metrics import TRAINING
 from d5ray.metrics.exports.exported_rows import Readings
-from d5ray.training.batches.epochs import START
+from d5ray.training.batches.epochs import START, Epochs
 from d5ray.training.datasets import Dataset
 from d5ray.training.samplers import Sharing
 
@@ -148,12 +148,13 @@ class TrainingAgent:
         self.records.recorder.event("agreed", step=agreed.step, group=group.epoch, sha256=agreed.sha256)
         return agreed
 
-    def resume(self, path: str, step: int) -> None:
-        """Go on from this checkpoint; called when the agents have joined each other."""
+    def resume(self, path: str, step: int) -> Epochs:
+        """Go on from this checkpoint, when the agents have joined each other; the epochs from there on."""
         with blaming(repr(self), "while it took over its checkpoint"):
             saved = self.events.resume(path, step)
         self._loop.resume(saved, self.connections.seat.replica)
         self.connections.begin_at(saved.step)
+        return self.data.epochs
 
     def train(self, steps: int) -> Outcome:
         """Do `steps` further steps; evaluates where an epoch ends, and at the end. Never raises.

@@ -25,6 +25,7 @@ from d5ray.metrics.record.schema import VERDICTS, table_of
 from d5ray.metrics.record.store import Run
 from d5ray.simulated.deaths import Deaths
 from d5ray.simulated.members import Members
+from d5ray.training.batches.epochs import Epochs
 
 
 @final
@@ -96,8 +97,9 @@ class SimulatedGroup(TrainingRun):
         """The ranks of the agents that are there."""
         return self._members.left
 
-    def _resume(self, checkpoint: Checkpoints) -> None:
+    def _resume(self, checkpoint: Checkpoints) -> Epochs:
         self._together(lambda rank: self.agents[rank].resume(checkpoint.path, checkpoint.step))
+        return self.agents[0].data.epochs
 
     def _train(self, first: int, last: int, bar: Bar) -> dict[int, Outcome]:
         def watch() -> None:

@@ -18,7 +18,13 @@ from d5ray.actors.group.group import TrainingGroup
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.recipes.engine.checking.agreements import agreements
 from d5ray.recipes.engine.checking.folder import Folder
-from tests.distributed.checkpoints.test_changing_sizes import BATCH, PLANNED, Reference, experiment
+from tests.distributed.checkpoints.test_changing_sizes import (
+    BATCH,
+    PLANNED,
+    Changing,
+    Reference,
+    experiment,
+)
 from tests.distributed.mortal import Weighted, weighted
 from tests.patience import patience
 
@@ -210,3 +216,20 @@ def test_a_run_is_resized_on_purpose() -> None:
                 d5.resize(run, agents=4)
     with pytest.raises(ConfigurationError, match=r"No run '.*' is going on"):
         d5.resize(group.run_id, agents=2)
+
+
+def test_a_run_that_goes_on_after_a_change_ends_with_the_samples_of_its_last_epoch(tmp_path: Path) -> None:
+    """One of the first four steps was of two agents: the first epoch has five steps then, and not four."""
+    events = (d5.events.Checkpoint(tmp_path, every_steps=4, keep=9),)
+    before = Changing(experiment(events=events))
+    for size, steps in ((3, 1), (2, 1), (3, 2)):
+        if size != len(before.agents):
+            before.change(size)
+        before.train(steps)
+    before.close()
+    wanted = experiment(events=events, epochs=2, cpus_per_agent=0.25, warmup_steps=0)
+    with d5.launch(wanted, resume=tmp_path / "step-00000004", quiet=True) as group:
+        assert group.train(progress=False).step == 5 + 4
+        rows = [row for row in group.metrics().to_pylist() if row["metric"] == "samples"]
+    for epoch, left in ((0, SAMPLES - (3 + 2 + 3 + 3) * BATCH), (1, SAMPLES)):
+        assert sum(row["value"] for row in rows if row["epoch"] == epoch) == left
