@@ -122,14 +122,15 @@ class Changes:
 
     def _change(self, calls: TrainCalls) -> None:
         leaving, self.leaving = self.leaving, []
-        for rank in leaving:
-            self._members.agents[rank].leave.remote()
+        ending = [self._members.agents[rank] for rank in leaving]  # others may be started in their place
+        for agent in ending:
+            agent.leave.remote()
         calls.outcomes.clear()
         calls.parting = False
         self.forget()
         self._forming.form(calls, (), leaving)
-        for rank in leaving:
-            ray.kill(self._members.agents[rank])
+        for agent in ending:
+            ray.kill(agent)
 
     def _tell(self, calls: TrainCalls) -> None:
         """When all have said where they are: tell them before which step to pause."""

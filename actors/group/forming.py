@@ -41,6 +41,7 @@ class Forming:
         self._leaves_out = experiment.leaves_samples_out
         self._sharers = list(range(len(members.agents)))  # whose pieces a step has
         self.holds: float | None = None
+        self._untold: list[int] = []  # who died before the survivors began to wait, or as they waited
 
     def form(self, calls: TrainCalls, dead: Collection[int], leaving: Collection[int] = ()) -> None:
         """Let all exchange again that are there, with the newcomers that are ready, and go on."""
@@ -50,10 +51,13 @@ class Forming:
         members.gone -= came.keys()
         members.gone.update(leaving)
         anew = bool(came or leaving)
-        died, dying = list(dead), list(dead)
+        died, dying = self._untold + list(dead), list(dead)
         while True:
             formed = self._formed_without(dying, anew=anew) if left else Formed()
-            if formed is None:
+            if formed is None:  # who is ready comes when there are enough
+                self._untold = died
+                self._newcomers.ready |= came
+                members.gone |= came.keys()
                 return
             if not formed.died:
                 break
@@ -65,6 +69,7 @@ class Forming:
             died += [other for other in dying if other not in died]
         if not left or formed.step == NOTHING:
             raise AgentError(f"TrainingAgent(rank={died[-1]}) died, the last one: no agent is left to go on")
+        self._untold = []
         self._share_from(formed, calls)
         for other in members.present:
             calls.go_on(other, formed.step)

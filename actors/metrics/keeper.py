@@ -89,7 +89,7 @@ class AggregatorKeeper:
                     self._replace(reason)
                 if self._failure is None:
                     self._tell()
-        except AgentError as error:
+        except D5Error as error:  # no other came in time, or the head of Ray is silent
             self._failure = error
         finally:
             with self._came:

@@ -98,8 +98,9 @@ class Delivery:
         now = time.monotonic()
         if not self._void and (self._failed is None or now >= self._next):
             while self._waiting and len(self._flight) < (WINDOW if self._failed is None else 1):
-                kept = self._waiting.popleft()
+                kept = self._waiting[0]  # until it is sent, as that may fail
                 self._flight.append((self._way.send(kept.method, self._given(kept)), kept))
+                self._waiting.popleft()
         if (self._flight or self._waiting) and now - self._since > self._seconds:
             self._give_up()
         return bool(self._flight or self._waiting)

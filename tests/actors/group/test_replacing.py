@@ -194,6 +194,55 @@ def test_too_few_survivors_wait_for_newcomers_or_end_the_run() -> None:
     assert row["status"] == "failed" and "min_agents" in row["stop_reason"]
 
 
+def slow(model: object, model_kwargs: dict[str, Any], **given: Any) -> Weighted:
+    """The executor of an agent; that of the second newcomer takes some seconds longer."""
+    folder = Path(model_kwargs["folder"])
+    (folder / str(os.getpid())).touch()
+    if len(list(folder.iterdir())) == PLANNED + 2:
+        time.sleep(3.0)
+    return weighted(model, model_kwargs, **given)
+
+
+def test_survivors_wait_until_there_are_enough_and_all_that_came_are_told_of(tmp_path: Path) -> None:
+    """Two of three die and three are needed: the newcomer that is ready first waits for the second."""
+    kwargs = {"elements": 500, "folder": str(tmp_path)}
+    with launched(executor=slow, model_kwargs=kwargs, min_agents=3) as group:
+        group.train(20, progress=False)
+        for rank in (1, 2):
+            threading.Timer(0.3, kill, (group, rank)).start()
+        train_until(group, "agents_changed", 1)
+        agree_with_numpy(group, group.train(30, progress=False).step)
+        for name in ("agent_died", "group_formed_again", "agent_joined"):
+            assert sorted(row["rank"] for row in named(group, name)) == [1, 2], name
+        assert [row["detail"]["agents"] for row in named(group, "agents_changed")] == [3]
+        assert len(named(group, "waiting")) == 1
+    assert_checked(group)
+
+
+def test_a_survivor_that_dies_as_a_newcomer_is_taken_in_is_replaced_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The state of the other survivor counts, and no step of it is lost or done twice."""
+    with launched() as group:
+        form_again, killed = group._members.form_again, []
+
+        def struck(sharing: Any) -> Any:
+            if len(group._members.present) == PLANNED and not killed:
+                killed.append(kill(group, 0))
+            return form_again(sharing)
+
+        monkeypatch.setattr(group._members, "form_again", struck)
+        group.train(20, progress=False)
+        threading.Timer(0.3, kill, (group, 1)).start()
+        train_until(group, "agent_joined", 2)
+        agree_with_numpy(group, group.train(30, progress=False).step)
+        assert [row["rank"] for row in named(group, "agent_died")] == [1, 0]
+        assert [row["rank"] for row in named(group, "agent_joined")] == [1, 0]
+        assert [row["detail"]["agents"] for row in named(group, "agents_changed")] == [2, 2, 3]
+        assert set(samples_by_epoch(group)) == {SAMPLES}
+    assert_checked(group)
+
+
 def test_a_run_is_resized_on_purpose() -> None:
     """To one agent, by the group; to three, by the run's name: nobody dies, epochs end with their samples."""
     with launched(on_failure="stop", scale_rate="sqrt") as group:

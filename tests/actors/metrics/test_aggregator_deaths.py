@@ -16,7 +16,8 @@ import pytest
 import ray
 
 import d5ray as d5
-from d5ray.errors import DiskFull
+from d5ray.actors.metrics.keeper import AggregatorKeeper
+from d5ray.errors import DiskFull, RayLost
 from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine.checking.checker import violations
 from tests.conftest import wait_until
@@ -98,6 +99,25 @@ def complete(group: Any, steps: int) -> Run:
 def events_of(run: Run, name: str) -> list[dict[str, Any]]:
     rows = run.tables()["events"].to_pylist()
     return [row | {"detail": json.loads(row["detail"])} for row in rows if row["name"] == name]
+
+
+def test_a_head_that_is_silent_while_another_aggregator_starts_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who waits for another hears at once that none comes, and the run says why."""
+
+    def start_again() -> None:
+        raise RayLost("the head of Ray has not answered for 20 s")
+
+    keeper = AggregatorKeeper(start_again, lambda *_, **__: None, print, list, 60.0, 60.0)
+    monkeypatch.setattr(keeper, "_look", lambda actor, seconds: "it died")
+    begin = time.monotonic()
+    keeper.begin(dead := object())
+    assert not keeper.another(dead)
+    assert time.monotonic() - begin < patience(30)
+    with pytest.raises(RayLost, match="has not answered"):
+        keeper.check()
+    keeper.end()
 
 
 @pytest.mark.full

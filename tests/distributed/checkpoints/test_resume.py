@@ -208,6 +208,18 @@ def test_a_run_goes_on_to_the_end_of_its_epochs(tmp_path: Path) -> None:
         assert [e["step"] for e in events if e["name"] == "resumed" and e["rank"] == 0] == [12]
 
 
+def test_a_run_whose_batches_grow_goes_on_to_the_end_of_its_epochs(tmp_path: Path) -> None:
+    """The steps to come are fewer an epoch than those before the checkpoint."""
+    sizes = d5.schedules.Piecewise(4, {12: 8}, unit="step")
+    wanted = experiment(batch_size=sizes, events=(d5.events.Checkpoint(tmp_path, every_steps=13, keep=0),))
+    with d5.simulate(wanted) as group:
+        end = group.train(progress=False).step
+        whole = course(group)
+    with d5.simulate(wanted, resume=tmp_path / "step-00000013") as group:
+        assert group.train(progress=False).step == end
+        assert course(group)[1] == whole[1]
+
+
 def test_the_last_few_are_kept(tmp_path: Path) -> None:
     with d5.simulate(experiment(events=(d5.events.Checkpoint(tmp_path, every_steps=5, keep=2),))) as group:
         group.train(21, progress=False)

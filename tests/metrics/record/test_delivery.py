@@ -191,6 +191,32 @@ def test_who_never_takes_the_rows_ends_it_with_their_number(
         delivery.drain()  # at once
 
 
+def test_what_could_not_be_sent_is_sent_later() -> None:
+    """A send that raises, as where memory for the message is missing, loses nothing."""
+    taken: list[Any] = []
+
+    class Unsure:
+        def send(self, method: str, given: tuple[Any, ...]) -> Any:
+            if not taken and not refused:
+                refused.append(method)
+                raise MemoryError
+            taken.append(given)
+
+        def settled(self, sent: Any, seconds: float) -> bool:
+            return True
+
+        def renew(self) -> None:
+            pass
+
+    refused: list[str] = []
+    delivery = Delivery(Unsure(), 1.0)
+    with pytest.raises(MemoryError):
+        delivery.put("keep_file", "first", b"1")
+    delivery.put("keep_file", "second", b"2")
+    delivery.drain()
+    assert taken == [("first", b"1"), ("second", b"2")]
+
+
 def test_a_file_that_has_no_room_is_told_with_its_folder() -> None:
     """Beyond memory and file nothing is dropped silently: the error names the folder and the rows."""
     spill = Spill(20_000)
