@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from d5ray.actors.cluster.placement import check_memory
 from d5ray.actors.group.faults import check_disk
 from d5ray.actors.group.group import TrainingGroup
 from d5ray.actors.group.loading import Loading
@@ -68,6 +69,8 @@ def launch(
         loading.check()
         shares = None if experiment.mesh is None else shares_of(experiment, loading.dataset.result())
         agents, run_id = experiment.agents or 1, new_run_id(origin.recipe or experiment.name)
+        if session.embeds(address):
+            check_memory(agents)
         connected = session.connect(
             address,
             cpus=int(-(-agents * experiment.cpus_per_agent // 1)),

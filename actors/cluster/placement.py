@@ -4,6 +4,7 @@ import os
 import platform
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 import psutil
 import ray
@@ -11,7 +12,9 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from d5ray.errors import PlacementError
+from d5ray.networks.graph import available_memory
 
+AGENT_BYTES: Final = 200 << 20  # that a process with Ray and PyTorch does not share, before any model
 PLACEMENT_SECONDS = 60.0  # for a busy cluster to make room
 
 
@@ -51,6 +54,18 @@ def strategy(bundles: PlacementGroup | None, rank: int) -> PlacementGroupSchedul
     if bundles is None:
         return "SPREAD"
     return PlacementGroupSchedulingStrategy(bundles, placement_group_bundle_index=rank)
+
+
+def check_memory(agents: int) -> None:
+    """Raise `PlacementError` where this machine's memory cannot hold the processes of that many agents."""
+    total = available_memory.total()
+    if agents * AGENT_BYTES > total:
+        raise PlacementError(
+            f"{agents} agents are as many processes of some {AGENT_BYTES >> 20} MiB each, "
+            f"{agents * AGENT_BYTES / 2**30:.0f} GiB in all, and this machine has {total / 2**30:.1f} GiB of "
+            f"memory: set agents={max(1, total // AGENT_BYTES)} at most, join a cluster of more machines "
+            "(--address HOST:PORT), or take d5ray.simulate, which needs no processes"
+        )
 
 
 def reserve(agents: int, cpus: float) -> PlacementGroup | None:

@@ -6,14 +6,12 @@ import importlib.util
 import logging
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +21,7 @@ import ray
 from ray.job_config import JobConfig
 
 from d5ray.actors.session import reaper, submitted_job
+from d5ray.actors.session.around_start import environment_of, signals_kept
 from d5ray.actors.session.in_thread import in_thread
 from d5ray.actors.session.ray_processes import ADVICE, HEAD_SECONDS, Children, Elsewhere, Vital
 from d5ray.actors.session.starter import Starter
@@ -106,6 +105,12 @@ def processes(victim: str) -> list[int]:
     return [known[kind] for kind in kinds if kind in known]
 
 
+def embeds(address: str | None) -> bool:
+    """True if `connect` to this address means a Ray of this machine alone."""
+    elsewhere = ray.is_initialized() and (_session is None or not _session.embedded)
+    return not elsewhere and (address or os.environ.get("RAY_ADDRESS") or "local") == "local"
+
+
 def connect(address: str | None, *, cpus: int, metadata: dict[str, str], quiet: bool = False) -> Session:
     """The Ray at `address`, or at RAY_ADDRESS, or, if neither is given, an embedded one with `cpus` CPUs.
 
@@ -132,7 +137,7 @@ def connect(address: str | None, *, cpus: int, metadata: dict[str, str], quiet: 
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     name = metadata.get("run") or metadata.get("task", "")
     job = JobConfig(metadata={"job_name": name} | metadata)
-    with _signals_kept():
+    with signals_kept():
         if wanted and wanted != "local":
             check_answers(wanted)
             _join(wanted, job, quiet)
@@ -214,7 +219,7 @@ def _start(environment: dict[str, str], **arguments: Any) -> None:
     global _starter
 
     def start() -> None:
-        with _environment(environment):
+        with environment_of(environment):
             ray._private.worker.print_to_stdstream = _shown
             ray.init(logging_level=logging.CRITICAL, **arguments)  # why it fails is in what it raises
         logging.getLogger("ray").setLevel(logging.ERROR)
@@ -355,32 +360,6 @@ def _folder() -> str:
             f"{FOLDER_BYTES >> 20} MiB: free some space in it"
         )
     return folder
-
-
-@contextlib.contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Ray takes SIGTERM for itself, prints a stack and leaves; the program's own handler comes back."""
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread() and handler is not None:
-            signal.signal(signal.SIGTERM, handler)
-
-
-@contextlib.contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Environment variables that the processes started meanwhile inherit."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _describe(*, embedded: bool, seconds: float) -> Session:

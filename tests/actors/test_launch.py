@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 import torch
 
 import d5ray as d5
-from d5ray.errors import AgentError, ConfigurationError, D5Error
+from d5ray.errors import AgentError, ConfigurationError, D5Error, PlacementError
 from d5ray.frameworks.torch import build
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.store import Run
@@ -340,3 +341,13 @@ def test_a_data_set_is_loaded_while_the_process_forks() -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 20
+
+
+def test_more_processes_than_the_machine_has_memory_for_are_refused_before_any_is_started() -> None:
+    """The error says what they need, what there is, how many fit, and what to do instead."""
+    begin = time.monotonic()
+    with pytest.raises(
+        PlacementError, match=r"2000 agents are .* 391 GiB in all, .*: set agents=\d+ at most, join .*"
+    ):
+        d5.launch(experiment(agents=2000))
+    assert time.monotonic() - begin < patience(30)

@@ -224,7 +224,8 @@ def test_a_survivor_that_dies_as_a_newcomer_is_taken_in_is_replaced_too(
 ) -> None:
     """The state of the other survivor counts, and no step of it is lost or done twice."""
     with launched() as group:
-        form_again, killed = group._members.form_again, []
+        form_again = group._members.form_again
+        killed: list[int] = []
 
         def struck(sharing: Any) -> Any:
             if len(group._members.present) == PLANNED and not killed:

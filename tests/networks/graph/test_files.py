@@ -263,6 +263,7 @@ def test_a_container_has_no_more_memory_than_it_is_given(tmp_path: Path) -> None
     (tmp_path / "memory.max").write_text("5000\n")
     (tmp_path / "memory.current").write_text("3000\n")
     assert available_memory.free(tmp_path) == 2000
+    assert available_memory.total(tmp_path) == 5000
     (tmp_path / "memory.max").write_text("max\n")
     assert available_memory.free(tmp_path) > 2**20
 
