@@ -18,14 +18,9 @@ from d5ray.actors.group.group import TrainingGroup
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.recipes.engine.checking.agreements import agreements
 from d5ray.recipes.engine.checking.folder import Folder
-from tests.distributed.checkpoints.test_changing_sizes import (
-    BATCH,
-    PLANNED,
-    Changing,
-    Reference,
-    experiment,
-)
+from tests.distributed.checkpoints.test_changing_sizes import BATCH, PLANNED, Reference, experiment
 from tests.distributed.mortal import Weighted, weighted
+from tests.distributed.regrouped import Regrouped
 from tests.patience import patience
 
 SAMPLES = 1438
@@ -271,7 +266,8 @@ def test_a_run_is_resized_on_purpose() -> None:
 def test_a_run_that_goes_on_after_a_change_ends_with_the_samples_of_its_last_epoch(tmp_path: Path) -> None:
     """One of the first four steps was of two agents: the first epoch has five steps then, and not four."""
     events = (d5.events.Checkpoint(tmp_path, every_steps=4, keep=9),)
-    before = Changing(experiment(events=events))
+    before = Regrouped(experiment(events=events))
+    before.join()
     for size, steps in ((3, 1), (2, 1), (3, 2)):
         if size != len(before.agents):
             before.change(size)

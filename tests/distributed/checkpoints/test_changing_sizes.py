@@ -9,12 +9,8 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.agent.training_agent import TrainingAgent
-from d5ray.distributed.group.group import Group
-from d5ray.distributed.group.rendezvous import Rendezvous
-from d5ray.training.samplers import Sharing
-from tests.agents import Rows
 from tests.distributed.mortal import DIGITS, gradient, state_of, weighted
+from tests.distributed.regrouped import Regrouped
 from tests.together import together
 
 PLANNED, BATCH, SEED = 3, 120, 5  # 1438 samples are 4 steps of 360, the last of 358
@@ -60,52 +56,13 @@ class Reference:
                 self.epoch, self.done = self.epoch + 1, 0
 
 
-class Changing:
-    """Agents in threads, of which some leave and others come."""
-
-    def __init__(self, wanted: d5.Experiment) -> None:
-        self.wanted, self.rendezvous, self.epoch = wanted, Rendezvous(), -1
-        self.agents = [self.made(rank) for rank in range(PLANNED)]
-        groups = self.groups(PLANNED)
-        together(lambda rank: self.agents[rank].join(groups[rank]), PLANNED)
-
-    def made(self, rank: int) -> TrainingAgent:
-        agent = TrainingAgent(rank, self.wanted, "changing", "node", Rows())
-        agent.build(DIGITS)
-        return agent
-
-    def groups(self, size: int) -> list[Group]:
-        self.epoch += 1
-        address = self.rendezvous.address
-        return [
-            Group(f"{id(self)}", self.epoch, rank, size, address, timeout_seconds=30) for rank in range(size)
-        ]
-
-    def train(self, steps: int) -> None:
-        outcomes = together(lambda at: self.agents[at].train(steps), len(self.agents))
-        assert all(outcome.completed for outcome in outcomes), [each.reason for each in outcomes]
-
-    def change(self, size: int) -> None:
-        """The last ones leave, or new ones come, last in the group."""
-        for agent in self.agents[size:]:
-            agent.leave()
-        self.agents = self.agents[:size]
-        self.agents += [self.made(rank) for rank in range(len(self.agents), size)]
-        groups, topology = self.groups(size), d5.topologies.Complete(size)
-        together(lambda at: self.agents[at].rejoin(groups[at], topology, Sharing(size, at)), size)
-
-    def close(self) -> None:
-        for agent in self.agents:
-            agent.leave()
-        self.rendezvous.close()
-
-
 @pytest.fixture
 def changing() -> Iterator[Any]:
-    made: list[Changing] = []
+    made: list[Regrouped] = []
 
-    def make(wanted: d5.Experiment) -> Changing:
-        made.append(Changing(wanted))
+    def make(wanted: d5.Experiment) -> Regrouped:
+        made.append(Regrouped(wanted))
+        made[-1].join()
         return made[-1]
 
     yield make

@@ -13,9 +13,10 @@ from d5ray.distributed.checkpoints.equality import CHECK_STEPS, Divergence
 from d5ray.errors import AgentError
 from d5ray.frameworks.host import host_view
 from tests.agents import Rows, agents_in_threads
-from tests.distributed.checkpoints.test_rollback import Trained, experiment, trained  # noqa: F401 - a fixture
+from tests.distributed.checkpoints.test_rollback import experiment, trained  # noqa: F401 - a fixture
 from tests.distributed.every_optimizer import EVERY
 from tests.distributed.mortal import DIGITS
+from tests.distributed.regrouped import Regrouped
 from tests.together import together
 
 ONE_MODEL = [name for name, entry in EVERY.items() if entry.rule.invariant == "one model"]
@@ -116,7 +117,7 @@ def test_a_rule_that_claims_no_one_model_is_not_compared() -> None:
 
 def test_agents_that_differed_before_a_death_are_not_silently_made_equal(trained: Any) -> None:  # noqa: F811
     """The state that would be taken over is compared first."""
-    group: Trained = trained(experiment(distributed=OneUlp(9, 0), agents=4), 4)
+    group: Regrouped = trained(experiment(distributed=OneUlp(9, 0), agents=4), 4)
     astray = group.agents[1]
     astray.executor.parameters[5] += 1e-9
     astray.connections.commit(4)

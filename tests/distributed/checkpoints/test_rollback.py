@@ -10,14 +10,13 @@ import pytest
 import d5ray as d5
 from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.checkpoints.rollback import Committed, RestartPoint
-from d5ray.distributed.group.group import Group
-from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.frameworks.host import host_view
 from tests.agents import Rows
 from tests.distributed.every_optimizer import EVERY
 from tests.distributed.mortal import DIGITS, Death, State, Survivor, gradient, killed, state_of, weighted
+from tests.distributed.regrouped import Regrouped
 from tests.together import together
 
 AGENTS, MORE, BATCH, SEED = 4, 4, 16, 5
@@ -122,52 +121,14 @@ DIFFER = {
 }  # fmt: skip
 
 
-class Trained:
-    """Agents in threads that have done different numbers of steps, and lost the last of them."""
-
-    def __init__(self, wanted: d5.Experiment) -> None:
-        self.experiment = wanted
-        self.rendezvous = Rendezvous()
-        self.epoch = -1
-        self.agents = [self.made(rank) for rank in range(wanted.agents or 0)]
-
-    def made(self, rank: int) -> TrainingAgent:
-        agent = TrainingAgent(rank, self.experiment, "run", "node", Rows())
-        agent.build(DIGITS)
-        return agent
-
-    def groups(self, size: int) -> list[Group]:
-        self.epoch += 1
-        address = self.rendezvous.address
-        return [
-            Group(f"{id(self)}", self.epoch, rank, size, address, timeout_seconds=30) for rank in range(size)
-        ]
-
-    def train(self, steps: int) -> None:
-        groups = self.groups(len(self.agents))
-        together(lambda rank: self.agents[rank].join(groups[rank]), len(groups))
-        outcomes = together(lambda rank: self.agents[rank].train(steps), len(groups))
-        assert all(outcome.completed for outcome in outcomes), outcomes
-
-    def rejoin(self, agents: list[TrainingAgent], topology: d5.Topology) -> list[RestartPoint]:
-        """As after a death: all leave their group, and form another."""
-        for agent in self.agents:
-            agent.leave()
-        groups = self.groups(len(agents))
-        return together(lambda at: agents[at].rejoin(groups[at], topology), len(agents))
-
-    def close(self) -> None:
-        for agent in self.agents:
-            agent.leave()
-        self.rendezvous.close()
-
-
 @pytest.fixture
 def trained() -> Iterator[Any]:
-    made: list[Trained] = []
+    """Agents of an experiment that have done so many steps."""
+    made: list[Regrouped] = []
 
-    def make(wanted: d5.Experiment, steps: int) -> Trained:
-        made.append(Trained(wanted))
+    def make(wanted: d5.Experiment, steps: int) -> Regrouped:
+        made.append(Regrouped(wanted))
+        made[-1].join()
         made[-1].train(steps)
         return made[-1]
 

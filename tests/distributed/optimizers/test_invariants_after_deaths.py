@@ -13,9 +13,9 @@ from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.optimizers.invariants import INVARIANTS, ONE_MODEL
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.errors import ConfigurationError
-from tests.distributed.checkpoints.test_rollback import Trained
 from tests.distributed.every_optimizer import EVERY, SERVERED
 from tests.distributed.mortal import DIGITS, Weighted, gradient, weighted
+from tests.distributed.regrouped import Regrouped
 from tests.together import together
 
 AGENTS, ETA, SEED = 4, 0.2, 5
@@ -144,10 +144,11 @@ def check_state(rule: str, agents: list[TrainingAgent]) -> None:
 
 @pytest.fixture
 def trained() -> Iterator[Any]:
-    made: list[Trained] = []
+    made: list[Regrouped] = []
 
-    def make(wanted: d5.Experiment) -> Trained:
-        made.append(Trained(wanted))
+    def make(wanted: d5.Experiment) -> Regrouped:
+        made.append(Regrouped(wanted))
+        made[-1].join()
         return made[-1]
 
     yield make

@@ -1,0 +1,63 @@
+"""Agents in threads that leave their group and form another one, as others die, go or come"""
+
+from collections.abc import Sequence
+
+import d5ray as d5
+from d5ray.agent.training_agent import TrainingAgent
+from d5ray.distributed.checkpoints.rollback import RestartPoint
+from d5ray.distributed.group.group import Group
+from d5ray.distributed.group.rendezvous import Rendezvous
+from d5ray.training.samplers import Sharing
+from tests.agents import Rows
+from tests.distributed.mortal import DIGITS
+from tests.together import together
+
+
+class Regrouped:
+    """All agents of an experiment at first; agents: those of the present group, in its order."""
+
+    def __init__(self, wanted: d5.Experiment) -> None:
+        self.wanted, self.rendezvous, self.epoch = wanted, Rendezvous(), -1
+        self.agents = [self.made(rank) for rank in range(wanted.agents or 0)]
+
+    def made(self, rank: int) -> TrainingAgent:
+        agent = TrainingAgent(rank, self.wanted, "run", "node", Rows())
+        agent.build(DIGITS)
+        return agent
+
+    def groups(self, size: int) -> list[Group]:
+        self.epoch += 1
+        address = self.rendezvous.address
+        return [
+            Group(f"{id(self)}", self.epoch, rank, size, address, timeout_seconds=30) for rank in range(size)
+        ]
+
+    def join(self) -> None:
+        groups = self.groups(len(self.agents))
+        together(lambda at: self.agents[at].join(groups[at]), len(groups))
+
+    def train(self, steps: int) -> None:
+        outcomes = together(lambda at: self.agents[at].train(steps), len(self.agents))
+        assert all(outcome.completed for outcome in outcomes), outcomes
+
+    def rejoin(
+        self, agents: Sequence[TrainingAgent], topology: d5.Topology, sharing: Sequence[Sharing] | None = None
+    ) -> list[RestartPoint]:
+        """As after a death: all leave their group, and these form another."""
+        for agent in self.agents:
+            agent.leave()
+        groups = self.groups(len(agents))
+        given: Sequence[Sharing | None] = sharing or [None] * len(agents)
+        return together(lambda at: agents[at].rejoin(groups[at], topology, given[at]), len(agents))
+
+    def change(self, size: int) -> None:
+        """The last ones go, or new ones come, last in the group; samples are shared among those there."""
+        kept = self.agents[:size]
+        kept += [self.made(rank) for rank in range(len(kept), size)]
+        self.rejoin(kept, d5.topologies.Complete(size), [Sharing(size, at) for at in range(size)])
+        self.agents = kept
+
+    def close(self) -> None:
+        for agent in self.agents:
+            agent.leave()
+        self.rendezvous.close()
