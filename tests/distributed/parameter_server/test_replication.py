@@ -31,9 +31,11 @@ from d5ray.distributed.rpc.service import Address
 from d5ray.training.optimizers.adam import Adam
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov
 from d5ray.training.optimizers.optimizer import Optimizer
+from tests.conftest import wait_until
 from tests.distributed.elsewhere import elsewhere
 from tests.distributed.leftovers import nothing_left
 from tests.distributed.shards import HERE, SECRET, THERE, Array, Client, resolved, shard_server
+from tests.patience import patience
 from tests.together import together
 
 SIZE = 1001
@@ -228,6 +230,71 @@ def test_no_acknowledged_push_is_lost_when_servers_are_killed(name: str, node: s
     share = 1 / case.agents if isinstance(case.consistency, StaleSynchronous) else 1.0
     np.testing.assert_array_equal(found, x - RATE * share * gs.sum(axis=(0, 1)))
     assert version == 150 * case.agents
+
+
+@contextmanager
+def two_of(how: ResolvedServers, agents: int) -> Iterator[tuple[Process, Process]]:
+    """A server, and another one for its copy, in threads of this process."""
+    first, second = Process(how, agents, None), Process(how, agents, None)
+    try:
+        second.hold(None)
+        yield first, second
+    finally:
+        for each in (first, second):
+            each.server.close()
+        second.copy.close()
+
+
+def copy_has(holder: Process, x: Array) -> None:
+    """Return when the copy's parameters are these."""
+
+    def equal() -> bool:
+        shard = holder.copy._shard
+        return shard is not None and np.array_equal(shard.x, x)
+
+    wait_until(equal, 10)
+
+
+def test_a_push_is_acknowledged_when_the_copy_has_it_and_not_before() -> None:
+    """A copy that stands holds the answer up; when it goes on, it has what was answered."""
+    how = resolved(Asynchronous(), base=SGD(RATE), servers=Servers(replicas=1))
+    (g,), x, answered = gradients(1, 1)[0], np.ones(SIZE), threading.Event()
+    with two_of(how, 1) as (process, holder), ExitStack() as stack:
+        agent = Client([process.address()], 0, x)
+        stack.callback(agent.server.close)
+        process.server.copy_to(holder.copy.address)
+        agent.begin(x)
+        copy_has(holder, x)
+
+        def push() -> None:
+            agent.do("push", g)
+            agent.server.drain()
+            answered.set()
+
+        with holder.copy._idle:  # which it needs to take anything
+            thread = threading.Thread(target=push, daemon=True)
+            thread.start()
+            assert not answered.wait(0.5)
+        thread.join(patience(30))
+        assert answered.is_set()
+        copy_has(holder, x - RATE * g)
+
+
+def test_a_copy_that_comes_later_waits_for_nobody_who_has_left() -> None:
+    """Of two agents that wait for each other one left before: the copy applies the other's pushes alone."""
+    how = resolved(Synchronous(), base=SGD(RATE), servers=Servers(replicas=1))
+    (g,), x = gradients(1, 1)[0], np.ones(SIZE)
+    with two_of(how, 2) as (process, holder), ExitStack() as stack:
+        agent = Client([process.address()], 0, x)
+        stack.callback(agent.server.close)
+        agent.begin(x)
+        process.server.leave(1)
+        process.server.copy_to(holder.copy.address)
+        copy_has(holder, x)
+        agent.do("push_pull", g)
+        assert process.server.parameters() is not None
+        copy_has(holder, process.server.parameters()[0])  # type: ignore[index]
+        assert not np.array_equal(process.server.parameters()[0], x)  # type: ignore[index]
 
 
 def undisturbed(case: Case, how: ResolvedServers, gs: Array, x: Array) -> Shard:
