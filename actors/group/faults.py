@@ -5,6 +5,7 @@ import itertools
 import os
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -136,6 +137,9 @@ class Injector:
                 self._dead.add(pid)
             if fault.is_fatal and fault.victim == "agent":
                 self.outside[fault.numbers[0]] += 1
+            if fault.victim == "driver" and fault.seconds is not None:
+                _stand(pid, fault.seconds)
+                continue
             self._send(node, pid, NUMBERS[fault.kind])
             if fault.kind == "stop":
                 self._stopped.append((node, pid))
@@ -188,6 +192,12 @@ class Injector:
             self._filling.unlink(missing_ok=True)
         elif fault.seconds is not None:
             self._at(time.monotonic() + fault.seconds, lambda: self._filling.unlink(missing_ok=True))
+
+
+def _stand(pid: int, seconds: float) -> None:
+    """Stop this process for so long. Another one does it, since no thread of this one could end it."""
+    script = 'kill -STOP "$0"; sleep "$1"; kill -CONT "$0"'
+    subprocess.run(["sh", "-c", script, str(pid), str(seconds)], start_new_session=True, check=False)
 
 
 def finder(members: AgentRoster, servers: RunServers, aggregator: AggregatorClient) -> Find:

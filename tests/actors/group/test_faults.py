@@ -4,6 +4,7 @@ import inspect
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from d5ray.agent.faults import _stands
 from d5ray.distributed.faults.fault import Fault
 from d5ray.errors import ConfigurationError
 from tests.conftest import wait_until
+from tests.patience import patience
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +132,29 @@ def test_a_stop_ends_after_its_seconds(child: "subprocess.Popen[bytes]", tmp_pat
     wait_until(lambda: state(child) == "S", 10)
     hand.close()
     assert notes == [("fault", -1)]
+
+
+DRIVER = """
+import os, time
+from pathlib import Path
+import d5ray as d5
+from d5ray.actors.group.faults import Injector
+plan = d5.Faults().stop("driver", at_seconds=0.1, seconds=0.5)
+notes = []
+hand = Injector(plan, Path(), lambda fault: [os.getpid()], lambda *given, **detail: notes.append(given), None)
+hand.begin()
+end, longest = time.monotonic() + 1.5, 0.0
+while (now := time.monotonic()) < end:
+    time.sleep(0.01)
+    longest = max(longest, time.monotonic() - now)
+print(notes, longest > 0.4)
+"""
+
+
+def test_a_driver_that_stops_goes_on_after_its_seconds() -> None:
+    """The plan is its own, and none of its threads runs while it stands."""
+    child = subprocess.run([sys.executable, "-c", DRIVER], capture_output=True, text=True, timeout=patience(30))
+    assert child.stdout.strip() == "[('fault', -1)] True", child.stderr
 
 
 def test_what_stands_for_ever_goes_on_when_the_run_ends(
