@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +214,8 @@ class MetricsAggregator:
         if self._endpoint is not None:
             self._endpoint.stop()
         self._writer.write_table("verdicts", verdicts)
-        self._writer.update_run(**run_row)
+        now = datetime.now(UTC)  # an event may have come since the row was made: of a death meanwhile
+        self._writer.update_run(**run_row | {"ended": now})
         self._writer.close()
 
     @contextmanager

@@ -148,8 +148,7 @@ class AggregatorClient:
         """Write the end of the run."""
         if self._own is None:
             try:
-                self._sent()
-                self._ask("complete the run", "close", row, verdicts)
+                self._ask("complete the run", "close", row, verdicts, first=self._sent)
                 return
             except (AgentError, RayLost) as error:
                 self._take_over(error)
@@ -163,20 +162,30 @@ class AggregatorClient:
 
     # --------------------------------------------------------------------------------------------------
 
-    def _ask(self, doing: str, method: str, *given: Any, group: str | None = None) -> Any:
-        """The answer of the aggregator; of another, where this one dies."""
+    def _ask(
+        self,
+        doing: str,
+        method: str,
+        *given: Any,
+        group: str | None = None,
+        first: Callable[[], None] = lambda: None,
+    ) -> Any:
+        """The answer of the aggregator; of another, where this one dies. first: done before each is asked."""
         deadline = time.monotonic() + self._seconds
         while True:
             try:
-                return self._answer(doing, method, given, group)
+                return self._answer(doing, method, given, group, first)
             except DiskFull:
                 self.check()  # it may have been full for long
                 if time.monotonic() > deadline:
                     raise
             time.sleep(ROOM_SECONDS)
 
-    def _answer(self, doing: str, method: str, given: tuple[Any, ...], group: str | None) -> Any:
+    def _answer(
+        self, doing: str, method: str, given: tuple[Any, ...], group: str | None, first: Callable[[], None]
+    ) -> Any:
         while True:
+            first()
             actor = self.actor
             call = getattr(actor, method)
             if group is not None:

@@ -65,10 +65,13 @@ class RunWriter:
             if self._path(name, "parquet").exists() and not self._path(name, "arrows").exists()
         ]
         try:
-            self._open_streams(STREAMS.keys() - finished)
             with storing(self.folder):
                 for half in chain(self.folder.glob(".*.parquet.*.tmp"), self.folder.glob(".*.part")):
                     half.unlink(missing_ok=True)  # of a file that it was writing
+                if "events" in finished:
+                    finished.remove("events")
+                    self._begin_events_again()
+            self._open_streams(STREAMS.keys() - finished)
         except BaseException:
             self.leave()
             raise
@@ -168,6 +171,15 @@ class RunWriter:
                     continue
                 for key, part in _by_writer(batch):
                     self._take_note(key, part)
+
+    def _begin_events_again(self) -> None:
+        """Makes a stream of the finished events, since the death of the writer is one more."""
+        path = self.folder / ".events.part"
+        stream = StreamFile(path, EVENTS)
+        for batch in read_parquet(self._path("events", "parquet")).combine_chunks().to_batches():
+            stream.append(batch)
+        stream.close()
+        path.replace(self._path("events", "arrows"))
 
     def _take_note(self, key: tuple[str, int], part: pa.RecordBatch) -> None:
         self._next[key] = part["seq"][-1].as_py() + 1

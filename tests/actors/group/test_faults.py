@@ -153,7 +153,9 @@ print(notes, longest > 0.4)
 
 def test_a_driver_that_stops_goes_on_after_its_seconds() -> None:
     """The plan is its own, and none of its threads runs while it stands."""
-    child = subprocess.run([sys.executable, "-c", DRIVER], capture_output=True, text=True, timeout=patience(30))
+    child = subprocess.run(
+        [sys.executable, "-c", DRIVER], capture_output=True, text=True, timeout=patience(30)
+    )
     assert child.stdout.strip() == "[('fault', -1)] True", child.stderr
 
 

@@ -194,6 +194,24 @@ def test_an_aggregator_that_dies_while_the_run_closes_is_restored(seconds: float
 
 
 @pytest.mark.full
+def test_a_run_ends_after_the_events_of_its_closing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed when the driver has made the run's last row: what tells of it is not later than the end."""
+    with d5.launch(experiment(events=()), quiet=True) as group:
+        group.train(steps=20, progress=False)
+        close = group.aggregator.close
+
+        def killed(row: dict[str, Any], verdicts: Any) -> None:
+            aggregator_of(group).kill()
+            close(row, verdicts)
+
+        monkeypatch.setattr(group.aggregator, "close", killed)
+        group.close()
+    run = complete(group, 20)
+    (restored,) = events_of(run, "aggregator_restored")
+    assert restored["t_wall"] <= run.row["ended"]
+
+
+@pytest.mark.full
 def test_an_agent_and_the_aggregator_die_together() -> None:
     """The run goes on by its policy; the event of the death says how many of the agent's rows came."""
     steps = 500

@@ -13,7 +13,7 @@ import pytest
 from d5ray.errors import StorageError
 from d5ray.metrics.record.files import StreamFile, read_stream
 from d5ray.metrics.record.recorder import Recorder
-from d5ray.metrics.record.schema import SAMPLES
+from d5ray.metrics.record.schema import SAMPLES, table_of
 from d5ray.metrics.record.store import Run, RunWriter
 from tests.patience import patience
 
@@ -148,12 +148,21 @@ def test_a_writer_goes_on_where_a_dead_one_stopped(tmp_path: Path, missing_bytes
     assert found["seq"].to_pylist() == list(range(sum(batch.num_rows for batch in sent)))
 
 
+def event(name: str) -> pa.RecordBatch:
+    row = {"run_id": "r", "agent": "driver", "rank": -1, "name": name, "t_wall": 1, "t_mono": 1}
+    return table_of("events", [row]).combine_chunks().to_batches()[0]
+
+
 @pytest.mark.parametrize("made", [(), ("samples",), ("samples", "events")])
 def test_a_writer_that_died_as_it_closed_is_continued(made: tuple[str, ...], tmp_path: Path) -> None:
-    """Whichever tables were complete: another one completes the rest, and removes what was half written."""
+    """Whichever tables were complete: another one completes the rest, and removes what was half written.
+
+    It also takes one event more, which tells of the death.
+    """
     sent, folder = batches(3), tmp_path / "r"
     dead = RunWriter(tmp_path, "r")
     dead.open({})
+    dead.append_events(event("before"))
     for batch in sent:
         dead.append(batch)
     streams = {name: (folder / f"{name}.arrows").read_bytes() for name in ("samples", "events")}
@@ -166,12 +175,14 @@ def test_a_writer_that_died_as_it_closed_is_continued(made: tuple[str, ...], tmp
     writer = RunWriter(tmp_path, "r")
     writer.resume()
     assert "samples" in made or sum(writer.received().values()) == sum(batch.num_rows for batch in sent)
+    assert [writer.append_events(event(name)) for name in ("before", "died")] == [0, 1]
     writer.close()
     assert sorted(path.name for path in folder.iterdir()) == [
         "events.parquet", "metrics.parquet", "runs.parquet", "samples.parquet",
     ]  # fmt: skip
     found = pq.read_table(folder / "samples.parquet")
     assert found["seq"].to_pylist() == list(range(sum(batch.num_rows for batch in sent)))
+    assert pq.read_table(folder / "events.parquet")["name"].to_pylist() == ["before", "died"]
 
 
 def test_two_writers_of_one_run_are_refused(tmp_path: Path) -> None:
