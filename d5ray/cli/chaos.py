@@ -24,7 +24,7 @@ def chaos(
         str,
         typer.Option(metavar="A,B", help="Of these, and raylet, gcs, head."),
     ] = VICTIMS,
-    kinds: Annotated[str, typer.Option(metavar="A,B", help="What they get.")] = KINDS,
+    kinds: Annotated[str, typer.Option(metavar="A,B", help="What they get, and fill_disk.")] = KINDS,
     set_: Settings = None,
     address: Address = None,
     json: Json = False,

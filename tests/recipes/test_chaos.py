@@ -14,10 +14,20 @@ import pytest
 import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.recipes.engine.chaos import campaign as campaigns
-from d5ray.recipes.engine.chaos.judging import COMPLETES, DIES, FAILS, INTERRUPTS, Judged, expected, judged
+from d5ray.recipes.engine.chaos.judging import (
+    COMPLETES,
+    DIES,
+    ENDS,
+    FAILS,
+    INTERRUPTS,
+    Judged,
+    expected,
+    judged,
+)
 from d5ray.recipes.engine.chaos.processes import Ended, ended
-from d5ray.recipes.engine.chaos.trials import Trial, drawn
+from d5ray.recipes.engine.chaos.trials import VICTIMS, Trial, drawn
 from tests.conftest import Head, marked
+from tests.disks import mounted
 
 EXPERIMENT = d5.Experiment("mlp", "digits", d5.optimizers.SGD(0.1), agents=3, batch_size=16)
 RECIPE = '''"""Three small agents"""
@@ -30,6 +40,17 @@ MUTABLE = {
 }
 METRICS = [d5.metrics.TestAccuracy() >= 0.3]
 '''
+SERVERS = '''"""Two small agents, and two servers"""
+import d5ray as d5
+FIXED = {"model": "mlp", "dataset": "digits"}
+MUTABLE = {
+    "agents": 2, "batch_size": 16, "epochs": 4, "optimizer": d5.optimizers.SGD, "optimizer_args": (0.05,),
+    "distributed": d5.optimizers.ASGD, "servers": d5.Servers(shards=2), "cpus_per_agent": 0.25,
+    "seed": 1, "timeout_seconds": 30.0, "monitor_seconds": 0.0, "mirror_seconds": 0.0,
+}
+METRICS = [d5.metrics.TestAccuracy() >= 0.3]
+'''
+TRIAL_SECONDS = 25  # of an idle machine, at most, on average: most of it the start of processes
 
 
 def of(plan: d5.Faults, policy: str = "stop") -> Trial:
@@ -58,6 +79,24 @@ def test_equal_seeds_draw_equal_trials_and_every_pair_comes_alike() -> None:
     assert {trial.policy for trial in trials} == {"stop", "continue", "restart"}
 
 
+def test_a_disk_is_a_victim_like_others() -> None:
+    """Full for a second or for ever, under every policy; it comes as often as each pair of the others."""
+    trials = drawn(EXPERIMENT, 40, 1, steps=9, seconds=1.0, victims=("agent",), kinds=("kill", "fill_disk"))
+    full = [trial for trial in trials if trial.kind == "fill_disk"]
+    assert len(full) == 20 and {trial.victim for trial in full} == {"disk"}
+    assert {trial.about.seconds for trial in full} == {None, 1.0}
+    assert {trial.policy for trial in full} == {"stop", "continue", "restart"}
+    for trial in full:
+        trial.faults.check_real()
+        assert d5.Faults.parse(repr(trial.faults)) == trial.faults
+
+
+def test_a_disk_that_others_need_is_refused_before_anything_runs() -> None:
+    """That of the tests' runs is the machine's own."""
+    with pytest.raises(ConfigurationError, match="mount a small one"):
+        campaigns.campaign("digits_lenet", trials=1, kinds=("fill_disk",))
+
+
 def test_a_driver_never_stands_for_ever() -> None:
     """Nobody could end such a run."""
     for trial in drawn(EXPERIMENT, 60, 1, steps=9, seconds=1.0, victims=("driver",), kinds=("stop",)):
@@ -76,6 +115,8 @@ def test_a_driver_never_stands_for_ever() -> None:
         (d5.Faults().kill("driver", at_seconds=1), "restart", DIES),
         (d5.Faults().terminate("driver", at_seconds=1), "restart", INTERRUPTS),
         (d5.Faults().kill("gcs", at_seconds=1), "restart", FAILS),
+        (d5.Faults().fill_disk(at_seconds=1, seconds=1), "stop", COMPLETES),
+        (d5.Faults().fill_disk(at_seconds=1), "restart", ENDS),
     ],
 )
 def test_how_a_run_is_to_end_follows_from_plan_and_policy(plan: d5.Faults, policy: str, wanted: str) -> None:
@@ -150,25 +191,48 @@ def test_what_is_no_campaign_is_one_sentence() -> None:
         drawn(EXPERIMENT, 1, 1, steps=1, seconds=1.0, victims=("conductor",))
 
 
-def endure(tmp_path: Path, trials: int, address: str | None) -> None:
+def endure(tmp_path: Path, text: str, trials: int, address: str | None, **drawn_from: Any) -> None:
     recipe = tmp_path / "small.py"
-    recipe.write_text(RECIPE)
-    found = campaigns.campaign(str(recipe), trials=trials, seed=1, address=address)
+    recipe.write_text(text)
+    found = campaigns.campaign(str(recipe), trials=trials, seed=1, address=address, **drawn_from)
     assert found.verdict == "PASS", json.dumps(found.as_data()["wrong"], indent=1)
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
-def test_sixty_trials_end_as_promised(tmp_path: Path, head: Head) -> None:
+@pytest.mark.timeout(41 * TRIAL_SECONDS)
+def test_forty_trials_of_one_model_end_as_promised(tmp_path: Path, head: Head) -> None:
     """Of agents, aggregator and driver, at a cluster that they share."""
-    endure(tmp_path, 60, head.address)
+    endure(tmp_path, RECIPE, 40, head.address)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(21 * TRIAL_SECONDS)
+def test_twenty_trials_with_servers_end_as_promised(tmp_path: Path, head: Head) -> None:
+    """Of servers as well."""
+    endure(tmp_path, SERVERS, 20, head.address)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200)
-def test_five_hundred_trials_end_as_promised(tmp_path: Path) -> None:
-    """Each with an embedded Ray of its own."""
-    endure(tmp_path, 500, None)
+@pytest.mark.timeout(301 * TRIAL_SECONDS)
+def test_three_hundred_trials_of_one_model_end_as_promised(tmp_path: Path) -> None:
+    """Each with an embedded Ray of its own, whose processes are victims, too."""
+    endure(tmp_path, RECIPE, 300, None, victims=VICTIMS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(201 * TRIAL_SECONDS)
+def test_two_hundred_trials_with_servers_end_as_promised(tmp_path: Path) -> None:
+    """Likewise."""
+    endure(tmp_path, SERVERS, 200, None, victims=VICTIMS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(21 * (TRIAL_SECONDS + 30))  # a full disk is waited for
+def test_trials_of_a_full_disk_end_as_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Full for a second, or for ever."""
+    with mounted(tmp_path / "disk", 64) as disk:
+        monkeypatch.setenv("D5RAY_HOME", str(disk))
+        endure(tmp_path, RECIPE, 20, None, kinds=("fill_disk",))
 
 
 @pytest.mark.slow

@@ -10,15 +10,17 @@ from d5ray.checks import check_count
 from d5ray.distributed.faults.plan import Faults
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
+from d5ray.metrics.record.folders import home, make_folder, runs_root
 from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine import library
 from d5ray.recipes.engine.chaos.judging import Judged, judged
 from d5ray.recipes.engine.chaos.processes import ended
 from d5ray.recipes.engine.chaos.trials import (
-    KINDS,
+    FILL_DISK,
     STOP_SECONDS,
     STUCK_SECONDS,
     USUAL,
+    USUAL_KINDS,
     Trial,
     check_drawn,
     drawn,
@@ -92,7 +94,7 @@ def campaign(
     trials: int = 100,
     seed: int = 0,
     victims: Sequence[str] = USUAL,
-    kinds: Sequence[str] = KINDS,
+    kinds: Sequence[str] = USUAL_KINDS,
     settings: Mapping[str, Any] | None = None,
     address: str | None = None,
     watch: Callable[[Iterable[Trial]], Iterable[Trial]] = iter,
@@ -100,12 +102,17 @@ def campaign(
 ) -> Campaign:
     """Run a recipe so often under drawn faults, and judge each run. Ctrl-C ends it, and leaves it undecided.
 
-    settings: for keys that are not FIXED. address: of a Ray cluster of this machine that the trials share;
-    without one each has an embedded Ray, as those have in any case that end Ray. watch: shows how far it is;
-    told: hears of every trial. Raises `ConfigurationError` where the undisturbed run does not complete.
+    settings: for keys that are not FIXED. address: of a Ray cluster of this machine that the trials share and
+    nobody else uses meanwhile; without one each has an embedded Ray, as those have in any case that end Ray.
+    watch: shows how far it is; told: hears of every trial. Raises `ConfigurationError` where the undisturbed
+    run does not complete, or the disk of the runs is not to be filled.
     """
     check_count("trials", trials, 1, MOST_TRIALS)
     check_drawn(seed, victims, kinds)
+    if FILL_DISK in kinds:
+        from d5ray.actors.group.faults import check_disk  # noqa: PLC0415 - imports Ray
+
+        check_disk(Faults().fill_disk(at_seconds=0), runs_root())
     experiment = _experiment(recipe, settings or {})
     first = Trial(-1, "", "", Faults(), "stop", settings or {})
     alone, steps, seconds = _undisturbed(first, recipe, address)
@@ -119,17 +126,23 @@ def campaign(
         kinds=kinds,
         settings=settings,
     )
-    bound = 3.0 * alone + START_SECONDS + STOP_SECONDS + 2 * STUCK_SECONDS
+    bound = 3.0 * alone + START_SECONDS + STOP_SECONDS + 2 * STUCK_SECONDS + experiment.timeout_seconds
     done: list[Judged] = []
     try:
         for trial in watch(planned):
-            with tempfile.TemporaryDirectory(prefix="d5ray-chaos-") as home:
-                process = ended([*trial.arguments(recipe, address), "--json"], Path(home), bound, address)
-                done.append(judged(trial, process, experiment, Path(home), bound))
+            with _home() as folder:
+                process = ended([*trial.arguments(recipe, address), "--json"], Path(folder), bound, address)
+                done.append(judged(trial, process, experiment, Path(folder), bound))
             told(done[-1])
     except KeyboardInterrupt:
         pass
     return Campaign(recipe, seed, alone, tuple(done), trials)
+
+
+def _home() -> "tempfile.TemporaryDirectory[str]":
+    """A home for one trial, on the disk of the user's own runs."""
+    make_folder(home())
+    return tempfile.TemporaryDirectory(prefix="d5ray-chaos-", dir=home())
 
 
 def _experiment(recipe: str, settings: Mapping[str, Any]) -> Experiment:
@@ -145,9 +158,9 @@ def _experiment(recipe: str, settings: Mapping[str, Any]) -> Experiment:
 
 def _undisturbed(trial: Trial, recipe: str, address: str | None) -> tuple[float, int, float]:
     """Seconds of a run without faults, its steps, and the seconds of its training."""
-    with tempfile.TemporaryDirectory(prefix="d5ray-chaos-") as home:
-        process = ended([*trial.arguments(recipe, address), "--json"], Path(home), FIRST_SECONDS, address)
-        folders = list(Path(home, "runs").glob("*"))
+    with _home() as folder:
+        process = ended([*trial.arguments(recipe, address), "--json"], Path(folder), FIRST_SECONDS, address)
+        folders = list(Path(folder, "runs").glob("*"))
         if process.code not in (0, 1, 2) or not folders or process.left:
             why = process.err.strip().rpartition("\n")[2] or f"it left {process.left}"
             raise ConfigurationError(f"without faults the recipe {recipe} does not complete: {why}")

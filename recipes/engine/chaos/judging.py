@@ -12,7 +12,7 @@ from d5ray.experiment import Experiment
 from d5ray.failures.exit_codes import ERROR_EXIT_CODE, INTERRUPTED
 from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine.chaos.processes import Ended
-from d5ray.recipes.engine.chaos.trials import Trial
+from d5ray.recipes.engine.chaos.trials import FILL_DISK, Trial
 from d5ray.recipes.engine.checking import checker
 from d5ray.recipes.engine.recipe import EXIT_CODES
 
@@ -68,6 +68,8 @@ def expected(trial: Trial, happened: list[Any], experiment: Experiment) -> str:
         return INTERRUPTS
     if any(fault.victim in OF_RAY and fault.is_fatal for fault in planned):
         return FAILS
+    if any(fault.kind == FILL_DISK and fault.seconds is None for fault in planned):
+        return ENDS
     fatal = [fault for fault in planned if fault.is_fatal and fault.victim in ("agent", "server")]
     if fatal and trial.policy == "stop":
         return ENDS if any(fault.during == "closing" for fault in fatal) else FAILS

@@ -15,9 +15,13 @@ from d5ray.experiment import Experiment
 
 VICTIMS: Final = (*NUMBERED, *ALONE)
 USUAL: Final = ("agent", "server", "aggregator", "driver")
-KINDS: Final = SIGNALS
+USUAL_KINDS: Final = SIGNALS
+FILL_DISK: Final = "fill_disk"
+KINDS: Final = (*SIGNALS, FILL_DISK)
+DISK: Final = "disk"  # the victim of `fill_disk`
 POLICIES: Final = ("stop", "continue", "restart")
 STOP_SECONDS: Final = 2.0  # of a stop that ends
+FULL_SECONDS: Final = 1.0  # of a full disk that has room again
 STUCK_SECONDS: Final = 10.0  # after which one that does not end is a death
 AT_STEP, AT_SECONDS, BEFORE = "step", "seconds", "start"
 MOMENTS: Final = ("collective", "evaluation", "recovery", "closing")
@@ -71,17 +75,18 @@ def drawn(
     steps: int,
     seconds: float,
     victims: Sequence[str] = USUAL,
-    kinds: Sequence[str] = KINDS,
+    kinds: Sequence[str] = USUAL_KINDS,
     settings: Mapping[str, Any] | None = None,
 ) -> list[Trial]:
-    """A number of trials; each victim comes as often as the others, and so does each kind.
+    """A number of trials; each pair of a victim and a kind comes as often as the others, the disk likewise.
 
     steps, seconds: of an undisturbed training. Victims that the experiment does not have are left out.
     """
     check_drawn(seed, victims, kinds)
     servers = 0 if experiment.resolved_servers is None else experiment.resolved_servers.servers.shards
     there = [victim for victim in victims if victim != "server" or servers]
-    pairs = [(victim, kind) for victim in there for kind in kinds]
+    pairs = [(victim, kind) for victim in there for kind in kinds if kind != FILL_DISK]
+    pairs += [(DISK, FILL_DISK)] * (FILL_DISK in kinds)
     if not pairs:
         raise ConfigurationError(f"the experiment has none of the victims {', '.join(victims)}: name others")
     rng = np.random.default_rng([seed, 0xC4A05])
@@ -113,6 +118,9 @@ def _plan(
     seconds: float,
     policy: str,
 ) -> Faults:
+    if victim == DISK:
+        full = FULL_SECONDS if rng.random() < 0.5 else None
+        return Faults().fill_disk(at_seconds=round(float(rng.uniform(0.0, seconds)), 3), seconds=full)
     whom: dict[str, Any] = {}
     if victim in NUMBERED:
         whom[victim] = int(rng.integers(agents if victim == "agent" else servers))

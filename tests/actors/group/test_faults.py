@@ -18,6 +18,7 @@ from d5ray.agent.faults import _stands
 from d5ray.distributed.faults.fault import Fault
 from d5ray.errors import ConfigurationError
 from tests.conftest import wait_until
+from tests.disks import mounted
 from tests.patience import patience
 
 
@@ -187,15 +188,8 @@ def test_a_moment_of_the_run_comes_before_it_goes_on(
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 8 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("file systems cannot be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mounted(tmp_path / "disk", 8) as folder:
+        yield folder
 
 
 def test_a_small_disk_is_filled_to_the_last_byte_and_has_room_again(small_disk: Path) -> None:

@@ -21,6 +21,7 @@ from d5ray.errors import DiskFull, RayLost
 from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine.checking.checker import violations
 from tests.conftest import wait_until
+from tests.disks import mounted
 from tests.patience import patience
 
 NO_RECIPE = "the run comes from no recipe: nothing was fixed that it could be held to"
@@ -238,16 +239,9 @@ def test_an_agent_and_the_aggregator_die_together() -> None:
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A disk of 4 MiB, on which runs are kept."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "d5ray-test", str(folder)]
-    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("only root can mount a small disk")
-    monkeypatch.setenv("D5RAY_HOME", str(folder))
-    try:
+    with mounted(tmp_path / "disk", 4) as folder:
+        monkeypatch.setenv("D5RAY_HOME", str(folder))
         yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def fill(disk: Path) -> Path:
