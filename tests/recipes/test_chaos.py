@@ -17,8 +17,8 @@ from d5ray.recipes.engine.chaos import campaign as campaigns
 from d5ray.recipes.engine.chaos.judging import (
     COMPLETES,
     DIES,
-    ENDS,
     FAILS,
+    FILLED,
     INTERRUPTS,
     Judged,
     expected,
@@ -116,7 +116,7 @@ def test_a_driver_never_stands_for_ever() -> None:
         (d5.Faults().terminate("driver", at_seconds=1), "restart", INTERRUPTS),
         (d5.Faults().kill("gcs", at_seconds=1), "restart", FAILS),
         (d5.Faults().fill_disk(at_seconds=1, seconds=1), "stop", COMPLETES),
-        (d5.Faults().fill_disk(at_seconds=1), "restart", ENDS),
+        (d5.Faults().fill_disk(at_seconds=1), "restart", FILLED),
     ],
 )
 def test_how_a_run_is_to_end_follows_from_plan_and_policy(plan: d5.Faults, policy: str, wanted: str) -> None:

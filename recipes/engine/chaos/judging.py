@@ -17,6 +17,7 @@ from d5ray.recipes.engine.checking import checker
 from d5ray.recipes.engine.recipe import EXIT_CODES
 
 COMPLETES, FAILS, DIES, INTERRUPTS, ENDS = "completes", "fails", "dies", "is interrupted", "ends"
+FILLED: Final = "ends with the disk full"  # where nobody can write how
 UNFINISHED: Final = "only a completed one counts"  # as `d5ray check` says
 OF_RAY: Final = ("raylet", "gcs", "head")
 
@@ -69,7 +70,7 @@ def expected(trial: Trial, happened: list[Any], experiment: Experiment) -> str:
     if any(fault.victim in OF_RAY and fault.is_fatal for fault in planned):
         return FAILS
     if any(fault.kind == FILL_DISK and fault.seconds is None for fault in planned):
-        return ENDS
+        return FILLED
     fatal = [fault for fault in planned if fault.is_fatal and fault.victim in ("agent", "server")]
     if fatal and trial.policy == "stop":
         return ENDS if any(fault.during == "closing" for fault in fatal) else FAILS
@@ -90,6 +91,8 @@ def _wrong_end(trial: Trial, ended: Ended, status: str, wanted: str) -> Iterator
         COMPLETES: code in verdicts and status == "completed",
         FAILS: code == ERROR_EXIT_CODE and status in ("failed", ""),
         ENDS: (code in verdicts and status == "completed") or code == ERROR_EXIT_CODE,
+        FILLED: (code in verdicts and status == "completed")
+        or (code == ERROR_EXIT_CODE and status in ("failed", "died") and "disk" in last),
         DIES: code == -9 and status in ("died", "completed", ""),
         INTERRUPTS: code in (INTERRUPTED, -15, 143) and status in ("interrupted", "completed", ""),
     }[wanted]
@@ -116,9 +119,9 @@ def _wrong_folder(
     run: Run, status: str, wanted: str, events: list[dict[str, Any]], experiment: Experiment
 ) -> Iterator[str]:
     found = checker.violations(run)
-    if wanted == DIES and status == "died":
+    if wanted in (DIES, FILLED) and status == "died":
         if not found:
-            yield "d5ray check finds nothing wrong with a run whose driver was killed"
+            yield "d5ray check finds nothing wrong with a run whose end is not written"
         return
     unfinished = f"the run is {status}: {UNFINISHED}"
     if status != "completed" and unfinished not in found:
