@@ -4,17 +4,18 @@ import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, RayError, RayTaskError
 
 from d5ray.actors.session import session
 from d5ray.errors import AgentError, D5Error, first_line
 
 Array = np.ndarray[Any, Any]
 
+DEATHS: Final = (RayActorError, OutOfMemoryError)  # the second where Ray ended it, as memory ran short
 CALL_SECONDS = 60.0  # for a call that does no work worth mentioning
 LOOK_SECONDS = 1.0  # between two looks whether Ray itself lives
 _NAME = re.compile(r"^\s*name: (.+)$", re.MULTILINE)  # in what Ray says of an actor that died
@@ -45,7 +46,7 @@ def get(references: list[Any], seconds: float, doing: str) -> list[Any]:
     except RayTaskError as error:
         _take_note(references)
         raise cause_of(error) from None
-    except RayActorError as error:
+    except DEATHS as error:
         session.check_alive()
         raise ActorDied(
             f"{_name_in(error)} died and so did not {doing}: {first_line(error)} {_WHY}"
@@ -75,7 +76,7 @@ def cause_of(error: RayTaskError) -> D5Error:
     return cause if isinstance(cause, D5Error) else AgentError(_COLOURS.sub("", str(error)))
 
 
-def _name_in(error: RayActorError) -> str:
+def _name_in(error: RayError) -> str:
     found = _NAME.search(str(error))
     return found[1].strip() if found else "an actor"
 

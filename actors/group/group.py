@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayError
 
-from d5ray.actors.calls import CALL_SECONDS, ActorDied, get, owned
+from d5ray.actors.calls import CALL_SECONDS, DEATHS, ActorDied, get, owned
 from d5ray.actors.cluster.nodes import environments
 from d5ray.actors.cluster.placement import place_of
 from d5ray.actors.group.coordinator import Coordinator
@@ -314,7 +314,7 @@ class TrainingGroup(TrainingRun):
         for rank, call in calls.items():
             try:
                 ray.get(call, timeout=0)
-            except RayActorError as error:
+            except DEATHS as error:
                 dead[rank] = died(rank, error)
             except RayError:
                 get([call], CALL_SECONDS, what)  # raises what people can read
@@ -329,7 +329,7 @@ class TrainingGroup(TrainingRun):
         done, _ = ray.wait([call], timeout=1.0)
         try:
             return ray.get(done[0]) if done else None
-        except RayActorError:
+        except DEATHS:
             return None
 
     # -- the end ---------------------------------------------------------------------------------------

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
-from d5ray.actors.calls import cause_of
+from d5ray.actors.calls import DEATHS, cause_of
 from d5ray.actors.group.roster import AgentRoster
 from d5ray.errors import AgentError, first_line
 
@@ -56,7 +56,7 @@ class Newcomers:
         for rank, starting in list(self._starting.items()):
             try:
                 self._look_at(rank, starting)
-            except RayActorError as error:
+            except DEATHS as error:
                 died[rank] = first_line(error)
                 del self._starting[rank]
             except RayTaskError as error:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 import ray
-from ray.exceptions import RayActorError
 
+from d5ray.actors.calls import DEATHS
 from d5ray.actors.group.roster import AgentRoster
 from d5ray.actors.group.run_row import RunPlan
 from d5ray.agent.vitals import Vitals
@@ -119,7 +119,7 @@ class ProgressWatch:
         if ray.wait([each.asked], timeout=0)[0]:
             try:
                 each.hear(ray.get(each.asked), now)
-            except RayActorError:
+            except DEATHS:
                 return each  # whoever waits for its training hears of it
             if each.silent:
                 each.silent = False

@@ -8,9 +8,9 @@ from typing import Any, final
 
 import numpy as np
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
-from d5ray.actors.calls import CALL_SECONDS, ActorDied, get
+from d5ray.actors.calls import CALL_SECONDS, DEATHS, ActorDied, get
 from d5ray.actors.cluster.placement import Place, place_of
 from d5ray.actors.group.coordinator import Coordinator
 from d5ray.actors.group.replicas import Replicas
@@ -219,7 +219,7 @@ class AgentRoster:
 
     def tell(self, rank: int, method: str, *arguments: Any) -> None:
         """A call to an agent that trains; its death is noticed where its training is waited for."""
-        with suppress(RayActorError):
+        with suppress(*DEATHS):
             ray.get(self.control(rank, method).remote(*arguments), timeout=CALL_SECONDS)
 
     def ask(self, ranks: Collection[int], method: str, *arguments: Any) -> dict[int, Any]:
@@ -246,7 +246,7 @@ class AgentRoster:
         for rank in self.present:
             asked = self._asked.get(rank)
             if asked is not None and ray.wait([asked], timeout=0)[0]:
-                with suppress(RayActorError):
+                with suppress(*DEATHS):
                     self.steps[rank] = ray.get(asked).step
                 asked = None
             if asked is None:
@@ -365,7 +365,7 @@ class AgentRoster:
                 break
             try:
                 agreed[calls[done[0]].rank] = ray.get(done[0])
-            except RayActorError as error:
+            except DEATHS as error:
                 died[calls[done[0]].rank] = first_line(error)
                 for group in self.replicas.groups(calls[done[0]]):
                     self.coordinator.lose(group)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, Final, final
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
-from d5ray.actors.calls import cause_of
+from d5ray.actors.calls import DEATHS, cause_of
 from d5ray.actors.group.progress_watch import ProgressWatch
 from d5ray.actors.group.roster import AgentRoster
 from d5ray.actors.group.run_row import RunPlan
@@ -117,7 +117,7 @@ class TrainCalls:
     def ask_to_stop(self, reason: str = "") -> None:
         """Let all end after their step; reason: why the run is complete then, if it is. Waits for nobody."""
         for rank in self.pending.values():
-            with suppress(RayActorError):
+            with suppress(*DEATHS):
                 self._members.control(rank, "stop").remote(reason)
 
     def stop(self) -> None:
@@ -189,7 +189,7 @@ class TrainCalls:
 def _outcome(reference: Any, rank: int) -> Outcome:
     try:
         outcome: Outcome = ray.get(reference)
-    except RayActorError as error:
+    except DEATHS as error:
         return died(rank, error)
     except RayTaskError as error:
         return Outcome("failed", 0, f"TrainingAgent(rank={rank}) failed: {cause_of(error)}")
@@ -199,6 +199,6 @@ def _outcome(reference: Any, rank: int) -> Outcome:
     return outcome
 
 
-def died(rank: int, error: RayActorError) -> Outcome:
+def died(rank: int, error: RayError) -> Outcome:
     """The outcome of an agent of which Ray says that it died."""
     return Outcome("died", 0, f"TrainingAgent(rank={rank}) died ({first_line(error)})")

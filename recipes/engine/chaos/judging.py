@@ -17,8 +17,10 @@ from d5ray.recipes.engine.checking import checker
 from d5ray.recipes.engine.recipe import EXIT_CODES
 
 COMPLETES, FAILS, DIES, INTERRUPTS, ENDS = "completes", "fails", "dies", "is interrupted", "ends"
+LEFT: Final = "completes or fails"  # where Ray ends in its own time, and maybe this process before
 FILLED: Final = "ends with the disk full"  # where nobody can write how
 UNFINISHED: Final = "only a completed one counts"  # as `d5ray check` says
+ENDED_BY_RAY: Final = 1  # the exit code of a driver that Ray ends when its raylet takes its leave
 OF_RAY: Final = ("raylet", "gcs", "head")
 
 
@@ -67,8 +69,9 @@ def expected(trial: Trial, happened: list[Any], experiment: Experiment) -> str:
         return DIES
     if ("driver", "terminate") in kinds:
         return INTERRUPTS
-    if any(fault.victim in OF_RAY and fault.is_fatal for fault in planned):
-        return FAILS
+    of_ray = [fault for fault in planned if fault.victim in OF_RAY and fault.is_fatal]
+    if of_ray:
+        return FAILS if any(fault.kind == "kill" and fault.during != "closing" for fault in of_ray) else LEFT
     if any(fault.kind == FILL_DISK and fault.seconds is None for fault in planned):
         return FILLED
     fatal = [fault for fault in planned if fault.is_fatal and fault.victim in ("agent", "server")]
@@ -91,6 +94,9 @@ def _wrong_end(trial: Trial, ended: Ended, status: str, wanted: str) -> Iterator
         COMPLETES: code in verdicts and status == "completed",
         FAILS: code == ERROR_EXIT_CODE and status in ("failed", ""),
         ENDS: (code in verdicts and status == "completed") or code == ERROR_EXIT_CODE,
+        LEFT: (code in verdicts and status == "completed")
+        or (code == ERROR_EXIT_CODE and status in ("failed", ""))
+        or (code == ENDED_BY_RAY and status in ("died", "completed")),
         FILLED: (code in verdicts and status == "completed")
         or (code == ERROR_EXIT_CODE and status in ("failed", "died") and "disk" in last),
         DIES: code == -9 and status in ("died", "completed", ""),
@@ -119,7 +125,7 @@ def _wrong_folder(
     run: Run, status: str, wanted: str, events: list[dict[str, Any]], experiment: Experiment
 ) -> Iterator[str]:
     found = checker.violations(run)
-    if wanted in (DIES, FILLED) and status == "died":
+    if wanted in (DIES, FILLED, LEFT) and status == "died":
         if not found:
             yield "d5ray check finds nothing wrong with a run whose end is not written"
         return
