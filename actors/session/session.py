@@ -209,7 +209,7 @@ def abandon() -> None:
 def _watched(session: Session) -> Vital | None:
     worker = ray._private.worker
     if session.embedded:
-        return Children.of_ray(worker._global_node.all_processes)
+        return Children.of_ray(worker._global_node.all_processes, worker._global_node.gcs_address)
     node = worker.global_worker.node
     return Elsewhere(session.address, None if node is None else node.raylet_socket_name)
 

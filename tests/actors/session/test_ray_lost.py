@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from d5ray.actors.session.ray_processes import Children, Elsewhere
+from d5ray.actors.session.ray_processes import Children, Elsewhere, Head
 from d5ray.errors import RayLost
 from d5ray.metrics.record.store import Run
 from tests.commands.test_interrupts import LONG, train_for_a_while
@@ -73,6 +73,21 @@ def test_a_child_that_has_ended_is_told_to_every_thread() -> None:
             assert all(threads.map(told, [Children({"raylet": child})] * 8))
 
 
+def test_an_embedded_head_whose_port_is_closed_is_gone(
+    child: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after SIGTERM: its process is there for ever, and takes no calls."""
+    monkeypatch.setattr("d5ray.actors.session.ray_processes.KNOCK_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        vital = Children({"gcs_server": child}, Head(f"127.0.0.1:{server.getsockname()[1]}", 0.0))
+        time.sleep(0.3)
+        vital.check()
+    time.sleep(0.3)
+    for _ in range(2):  # the second looks before the next knock
+        with pytest.raises(RayLost, match=r"the head of Ray at .* has not answered"):
+            vital.check()
+
+
 def test_a_head_elsewhere_may_come_back_for_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A head that answers is well; one that does not is given up after `HEAD_SECONDS`, and not before."""
     monkeypatch.setattr("d5ray.actors.session.ray_processes.KNOCK_SECONDS", 0.01)
@@ -91,13 +106,20 @@ def test_a_head_elsewhere_may_come_back_for_some_time(monkeypatch: pytest.Monkey
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("kind", "options"),
-    [("gcs_server", ()), ("raylet", ()), ("gcs_server", ("--json",)), ("raylet", ("--json",))],
+    ("kind", "how", "options"),
+    [
+        ("gcs_server", signal.SIGKILL, ()),
+        ("raylet", signal.SIGKILL, ()),
+        ("gcs_server", signal.SIGKILL, ("--json",)),
+        ("raylet", signal.SIGKILL, ("--json",)),
+        ("gcs_server", signal.SIGTERM, ()),
+    ],
 )
 def test_a_ray_that_ends_in_the_midst_of_a_run_ends_it_at_once(
-    kind: str, options: tuple[str, ...], tmp_path: Path
+    kind: str, how: signal.Signals, options: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """SIGKILL of the head or the raylet: seconds later one line, exit code 3, a run that reads as failed."""
+    """A signal to the head or the raylet: seconds later one line, exit code 3, a run that reads as failed."""
+    words = "has ended by signal 9" if how == signal.SIGKILL else "has not answered for"
     segments = set(Path("/dev/shm").iterdir())
     with started(*LONG, *options, env={"D5RAY_HOME": str(tmp_path)}) as command:
         run = train_for_a_while(command, tmp_path)
@@ -106,19 +128,19 @@ def test_a_ray_that_ends_in_the_midst_of_a_run_ends_it_at_once(
         (victim,) = [each for each in children if each.name() == kind]
         new = set(Path("/dev/shm").iterdir()) - segments
         begin = time.monotonic()
-        os.kill(victim.pid, signal.SIGKILL)
+        os.kill(victim.pid, how)
         out, err = command.process.communicate(timeout=patience(60))
         seconds = time.monotonic() - begin
         assert command.process.returncode == 3, err
         line = only_error(err)
-        assert "has ended by signal 9" in line
+        assert words in line
         assert not out  # neither a result, nor what Ray says of itself
         assert seconds < patience(10), seconds
         assert not command.left()
         own = [each for each in new if str(command.process.pid) in each.name and each.exists()]
         assert not own, own
     assert run.row["status"] == "failed"
-    assert "has ended by signal 9" in run.row["stop_reason"]
+    assert words in run.row["stop_reason"]
     assert run.tables()["samples"].num_rows >= before > 0
     assert "ray_lost" in run.tables()["events"]["name"].to_pylist()
 
