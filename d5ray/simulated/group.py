@@ -109,7 +109,7 @@ class SimulatedGroup(TrainingRun):
             servers = self._simulation.servers
             if servers is not None:
                 for rank in self.left:
-                    servers.enter(rank)
+                    servers.enter(rank, again=True)
             if self._begun is None:
                 self._begun = self.seconds
             planned, self._faults = self._faults, Faults()

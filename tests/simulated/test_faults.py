@@ -11,6 +11,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.errors import AgentError
+from d5ray.metrics.statistics.intervals import student
 from d5ray.recipes.engine.checking.agreements import agreements
 from d5ray.recipes.engine.checking.folder import Folder
 from d5ray.simulated.group import SimulatedGroup
@@ -136,6 +137,41 @@ def test_a_server_that_dies_has_its_last_snapshot(name: str) -> None:
         assert restored["pushes_lost"] == per_update * (pushes - dead)
 
 
+AGAIN = d5.Faults().kill(agent=1, at_step=9).kill(agent=2, at_step=9).kill(agent=1, at_step=15)
+
+
+def test_every_push_of_an_agent_that_was_started_again_counts() -> None:
+    """It numbers its pushes from 1, as the dead one did: none of them is taken for one of the dead one's."""
+    with d5.simulate(CASES["ASGD"]("restart"), faults=AGAIN) as group:
+        assert group.train(20, progress=False).completed
+        servers = group._simulation.servers
+        assert servers is not None
+        assert [place.shard.version for place in servers.root] == [80, 80]
+        assert not any(place.open for place in servers.root)
+
+
+def test_rounds_of_agents_that_were_started_again_are_those_of_an_undisturbed_run() -> None:
+    """Every round is the mean of four pushes: the servers' parameters have the same bits."""
+    found = []
+    for plan in (d5.Faults(), AGAIN):
+        with d5.simulate(CASES["parameter server"]("restart"), faults=plan) as group:
+            assert group.train(20, progress=False).completed
+            found.append(flat(group, 0))
+    assert np.array_equal(found[0], found[1])
+
+
+def test_a_server_is_restored_among_agents_that_were_started_again() -> None:
+    """Its snapshot of 0.01 s knows the pushes of the agent before: those of the one that is there count."""
+    plan = d5.Faults().kill(agent=1, at_seconds=0.0100001).kill(server=0, at_seconds=0.0123)
+    with d5.simulate(CASES["ASGD"]("restart"), faults=plan) as group:
+        assert group.train(20, progress=False).completed
+        ((_, _, restored),) = events(group, "server_restored")
+        servers = group._simulation.servers
+        assert servers is not None
+        dead, other = (place.shard.version for place in servers.root)
+        assert other == 80 and dead == 80 - restored["pushes_lost"]
+
+
 def test_without_a_policy_a_dead_server_ends_the_run() -> None:
     """on_failure='stop': by its name."""
     plan = d5.Faults().kill(server=1, at_seconds=0.005)
@@ -200,37 +236,60 @@ def test_the_former_way_to_plan_a_death_is_the_same() -> None:
     assert np.array_equal(found[0], found[1])
 
 
-def endure(name: str, hours: float) -> None:
-    """A death of one of four agents every 20 s, restarted: it ends after all its steps, and has learned."""
-    seconds, step_seconds = round(hours * 3600), 5.0
-    plan = d5.Faults()
-    for number, at in enumerate(range(20, seconds, 20)):
-        plan = plan.kill(agent=number % 3 + 1, at_seconds=float(at))
-    steps = int(seconds / step_seconds)
-    wanted = CASES[name]("restart")
-    changes: dict[str, Any] = {"optimizer": OPTIMIZERS.SGD(0.02)}
-    if wanted.servers is not None:
-        changes["servers"] = d5.Servers(shards=2, snapshot_seconds=30.0)
-    wanted = dataclasses.replace(wanted, **changes)
-    with d5.simulate(wanted, compute=d5.simulation.ConstantTime(step_seconds), faults=plan) as group:
+DEATHS_EVERY = 20.0  # virtual seconds
+SEEDS = {"allreduce": (3,), "D-PSGD": (4, 5, 6, 7), "AD-PSGD": (4, 5, 6, 7), "ASGD": (4, 5, 6, 7)}
+
+
+def trained(
+    name: str, steps: int, seconds: float, seed: int, plan: d5.Faults
+) -> tuple[SimulatedGroup, float]:
+    """A run with steps of these seconds, when it is closed, and the mean loss of its last twenty steps.
+
+    AD-PSGD goes without momentum, which an agent that is started again would have to gather anew.
+    """
+    wanted = dataclasses.replace(CASES[name]("restart"), seed=seed)
+    if name == "AD-PSGD":
+        wanted = dataclasses.replace(wanted, optimizer=OPTIMIZERS.SGD(0.3))
+    with d5.simulate(wanted, compute=d5.simulation.ConstantTime(seconds), faults=plan) as group:
         assert group.train(steps, progress=False).completed
-        deaths = len(events(group, "agent_died"))
-        assert deaths >= 0.9 * len(plan)
         assert group.left == [0, 1, 2, 3]
-        rows = group.metrics().to_pandas().query("metric == 'loss'")
-        assert rows[rows.step >= steps - 20].value.mean() < 0.5 < rows[rows.step < 5].value.mean()
-    assert d5.Run(group.folder).row["status"] == "completed"
+    losses = group.metrics().to_pandas().query("metric == 'loss'")
+    assert losses.groupby("agent").step.nunique().tolist() == [steps] * 4
+    return group, losses[losses.step >= steps - 20].value.mean()
+
+
+def endure(name: str, hours: float, step_seconds: float) -> None:
+    """A death of one of four agents every 20 s, restarted: all steps are done as if nobody had died.
+
+    With one model the bits are those of a run without deaths. With several the loss lies in the interval in
+    which it lies 99 times of 100, by runs of other seeds without deaths, where losses are normal.
+    """
+    lasting = hours * 3600.0
+    plan, nobody = d5.Faults(), d5.Faults()
+    for number in range(1, int(lasting / DEATHS_EVERY)):
+        plan = plan.kill(agent=number % 3 + 1, at_seconds=number * DEATHS_EVERY)
+    steps = int(lasting / step_seconds)
+    disturbed, loss = trained(name, steps, step_seconds, 3, plan)
+    assert len(events(disturbed, "agent_died")) == len(plan)
+    others = [trained(name, steps, step_seconds, seed, nobody) for seed in SEEDS[name]]
+    losses = np.array([other for _, other in others])
+    if SEEDS[name] == (3,):
+        assert loss == losses[0]
+        assert all(np.array_equal(flat(disturbed, rank), flat(others[0][0], rank)) for rank in range(4))
+    else:
+        wide = student(len(losses) - 1, 0.99) * np.sqrt(1 + 1 / len(losses))
+        assert abs(loss - losses.mean()) < wide * losses.std(ddof=1)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["allreduce", "D-PSGD", "AD-PSGD", "ASGD"])
-def test_an_hour_of_deaths_is_endured(name: str) -> None:
+@pytest.mark.parametrize("name", SEEDS)
+def test_ten_minutes_of_deaths_are_endured(name: str) -> None:
     """Virtual: one every 20 s."""
-    endure(name, 1.0)
+    endure(name, 1 / 6, step_seconds=10.0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["allreduce", "D-PSGD", "AD-PSGD", "ASGD"])
+@pytest.mark.parametrize("name", SEEDS)
 def test_a_day_of_deaths_is_endured(name: str) -> None:
     """24 virtual hours, one every 20 s: over four thousand."""
-    endure(name, 24.0)
+    endure(name, 24.0, step_seconds=15.0)

@@ -94,6 +94,7 @@ class Shard:
         if rank not in self.policy.members and not again:
             self._last.pop(rank, None)
             self._results.pop(rank, None)
+            self._open = {key: push for key, push in self._open.items() if key[0] != rank}
         self.policy.enter(rank)
         self._serve_readers()
 
@@ -213,7 +214,8 @@ class Shard:
     def _settle(self, push: Request, *, applied: bool = True) -> None:
         """A push has become part of an update, or is dropped."""
         push.applied = applied
-        del self._open[push.rank, push.sequence]
+        if self._open.get((push.rank, push.sequence)) is push:  # not of an agent that had this rank before
+            del self._open[push.rank, push.sequence]
         if self.rule.replies and push.result is not None:
             self._results[push.rank] = push.result
         self._finish_push(push)

@@ -1,6 +1,6 @@
 """Parameter servers of the simulated world: shards at the ends of wires"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -32,6 +32,7 @@ class PlacedShard:
     name: str
     open: list[Request] = field(default_factory=list)  # that have come and are not answered
     kept: dict[str, Any] = field(default_factory=dict)  # the last snapshot
+    anew: set[int] = field(default_factory=set)  # ranks that other agents have since, which number from 1
 
 
 @final
@@ -80,14 +81,17 @@ class SimulatedServers:
         group = self.resolved.group_of(rank, self.agents)
         for place, above in zip(self.near(rank), self.root, strict=True):
             place.shard.leave(rank)
+            place.open = [each for each in place.open if each.rank != rank]
             if group is not None and not place.shard.policy.members:
                 above.shard.leave(group)
 
-    def enter(self, rank: int) -> None:
-        """An agent takes part again, and so does its group."""
+    def enter(self, rank: int, *, again: bool = False) -> None:
+        """An agent takes part from now on, with its group; `again`: the one that left, not a new one."""
         group = self.resolved.group_of(rank, self.agents)
         for place, above in zip(self.near(rank), self.root, strict=True):
-            place.shard.enter(rank, again=True)
+            place.shard.enter(rank, again=again)
+            if not again:
+                place.anew.add(rank)
             if group is not None:
                 above.shard.enter(group, again=True)
 
@@ -100,7 +104,7 @@ class SimulatedServers:
     def snapshot(self) -> None:
         """Keep every shard's state: what one is restored from that dies."""
         for place in self.root:
-            place.kept = place.shard.state()
+            place.kept, place.anew = place.shard.state(), set()
 
     def restore(self, number: int) -> dict[str, Any]:
         """Let a shard die, and another begin with its last snapshot; the facts for an event.
@@ -118,21 +122,36 @@ class SimulatedServers:
             sorted(before.policy.members),
         )
         place.shard.restore(place.kept)
-        applied, kept = before.state()["last"], place.kept["last"]
+        for rank in place.anew & before.policy.members:
+            place.shard.leave(rank)
+            place.shard.enter(rank)
+        applied, kept = before.state()["last"], place.shard.restored.last
         gone = {rank: last - kept.get(rank, 0) for rank, last in applied.items() if last > kept.get(rank, 0)}
-        lost, place.open = [each for each in place.open if each.rank in before.policy.members], []
+        lost, place.open = place.open, []
         for request in lost:
             request.followers, request.result, request.skipped, request.applied = [], None, 0, False
             self._enter(place, request)
         return {"version": place.kept["version"], "pushes_lost": sum(gone.values()), "lost": gone}
 
-    def ask(self, place: PlacedShard, node: int, request: Request, sent: int, back: int) -> VirtualEvent:
-        """Send a request over the wires; the event is set when its reply has arrived."""
+    def ask(
+        self,
+        place: PlacedShard,
+        node: int,
+        request: Request,
+        sent: int,
+        back: int,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> VirtualEvent:
+        """Send a request over the wires; the event is set when its reply has arrived.
+
+        wanted: False when whoever asks is gone, with the messages that are under way.
+        """
         clock, wires = self.clock, self.wires
         heard = VirtualEvent(clock, f"{place.name}")
 
         def done(request: Request) -> None:
-            place.open.remove(request)
+            if request in place.open:  # not where its agent has left
+                place.open.remove(request)
             request.waited = clock.now() - came
             wires.send(clock, place.node, node, back, heard.set)
 
@@ -142,7 +161,8 @@ class SimulatedServers:
         def arrive() -> None:
             nonlocal came
             came = clock.now()
-            self._enter(place, request)
+            if wanted():
+                self._enter(place, request)
 
         wires.send(clock, node, place.node, sent, arrive)
         return heard
@@ -210,6 +230,7 @@ class SimulatedServer(Server):
         )
         self._servers = servers
         self._places = servers.near(rank)
+        self._left = False
 
     def _ask(self, shard: int, ask: Ask) -> Answer:
         place = self._places[shard]
@@ -224,7 +245,8 @@ class SimulatedServer(Server):
             sent = vector.nbytes
         back = 0 if ask.into is None else ask.into.nbytes
         request = Request(self.rank, ask.sequence, vector, ask.into, lambda _: None, number=ask.number)
-        heard = self._servers.ask(place, self.rank, request, HEADER_BYTES + sent, HEADER_BYTES + back)
+        bytes_ = HEADER_BYTES + sent, HEADER_BYTES + back
+        heard = self._servers.ask(place, self.rank, request, *bytes_, lambda: not self._left)
 
         def answer() -> Reply:
             if not heard.wait(self.timeout_seconds):
@@ -243,4 +265,5 @@ class SimulatedServer(Server):
             place.shard.keep(own)
 
     def close(self) -> None:
+        self._left = True
         self._servers.leave(self.rank)

@@ -589,6 +589,21 @@ def test_an_agent_that_enters_again_numbers_its_pushes_from_one(consistency: Con
     np.testing.assert_array_equal(agents.shard.x, np.arange(12) < 11)
 
 
+def test_a_push_that_waits_while_its_agent_dies_and_another_comes_counts_once() -> None:
+    """The new process numbers its first push as the dead one did the push that still waits for the others."""
+    agents = agents_of(Synchronous(), Tally(), x=np.zeros(4), members=2)
+    units = iter(np.eye(4))
+    old = agents.push(1, next(units))
+    agents.shard.leave(1)
+    agents.shard.enter(1)
+    agents.pushes[1] = 0
+    new = agents.push(1, next(units))
+    answered = [agents.push(0, next(units)) for _ in range(2)]
+    assert all(one.reply.applied for one in (old, new, *answered))
+    np.testing.assert_array_equal(agents.shard.x, np.ones(4))
+    assert agents.shard.waiting == 0
+
+
 # -- snapshots -----------------------------------------------------------------------------------------------
 
 
