@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
 from d5ray.actors.calls import CALL_SECONDS, DEATHS, ActorDied, get
 from d5ray.actors.cluster.placement import Place, place_of
@@ -30,6 +30,8 @@ from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import AgentError, first_line
 from d5ray.training.datasets import Dataset
 from d5ray.training.samplers import Sharing
+
+TELL_SECONDS = 5.0  # for an agent that trains to hear what it is told
 
 
 class AgentDied(Exception):
@@ -218,9 +220,12 @@ class AgentRoster:
         return getattr(self.agents[rank], method).options(concurrency_group="control")
 
     def tell(self, rank: int, method: str, *arguments: Any) -> None:
-        """A call to an agent that trains; its death is noticed where its training is waited for."""
-        with suppress(*DEATHS):
-            ray.get(self.control(rank, method).remote(*arguments), timeout=CALL_SECONDS)
+        """A call to an agent that trains; its death is noticed where its training is waited for.
+
+        One that stands hears it when it goes on: its calls come in the order in which they were made.
+        """
+        with suppress(*DEATHS, GetTimeoutError):
+            ray.get(self.control(rank, method).remote(*arguments), timeout=TELL_SECONDS)
 
     def ask(self, ranks: Collection[int], method: str, *arguments: Any) -> dict[int, Any]:
         """The answers of those of these agents that give one, by rank; all are asked at once."""

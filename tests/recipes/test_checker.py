@@ -5,8 +5,10 @@ import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -18,6 +20,7 @@ from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.signatures import make_keys, private_key
 from d5ray.recipes.engine.checking.checker import violations
+from d5ray.recipes.engine.checking.rows import clocks
 from d5ray.recipes.engine.checking.signatures import sign_all
 from d5ray.recipes.engine.recipe import Recipe, judged, overall
 from tests.conftest import d5ray
@@ -453,3 +456,25 @@ class Simulated:
 
 FIXED, MUTABLE, METRICS = {"job": Simulated}, {}, [d5.metrics.TestAccuracy() >= 0.01]
 """
+
+
+@pytest.mark.parametrize(
+    ("agent", "restored", "constants", "right"),
+    [
+        ("NodeMonitor(here)", 0, 1, True),
+        ("NodeMonitor(here)", 0, 2, False),
+        ("NodeMonitor(here)", 2, 3, True),
+        ("NodeMonitor(here)", 1, 3, False),
+        ("TrainingAgent(rank=0)", 2, 2, False),
+    ],
+)
+def test_a_restored_aggregator_has_clocks_of_its_own(
+    agent: str, restored: int, constants: int, right: bool
+) -> None:
+    """The monitor of its node is a thread of it; clocks of agents stay one constant apart."""
+    mono = np.arange(6)
+    wall = mono + np.sort(mono % constants) * 4
+    samples = pa.table({"agent": [agent] * 6, "attempt": [0] * 6, "t_wall": wall, "t_mono": mono})
+    events = pa.table({"name": pa.array(["aggregator_restored"] * restored, pa.utf8())})
+    folder: Any = SimpleNamespace(tables={"samples": samples, "events": events})
+    assert (list(clocks(folder)) == []) is right

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import d5ray as d5
+from d5ray.actors.group import roster
 from d5ray.actors.group.faults import Injector, check_disk
 from d5ray.agent.faults import _stands
 from d5ray.distributed.faults.fault import Fault
@@ -85,6 +86,25 @@ def test_an_agent_dies_in_a_collective_and_another_in_the_recovery() -> None:
     assert sorted(row["rank"] for row in rows if row["name"] == "agent_died") == [1, 2]
     (hashes,) = [json.loads(row["detail"])["sha256"] for row in rows if row["name"] == "parameters"]
     assert sorted(hashes) == ["0", "1", "2"] and len(set(hashes.values())) == 1
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("ray_ends")
+@pytest.mark.parametrize(
+    "changes",
+    [{"distributed": d5.optimizers.ASGD()}, {"distributed": d5.optimizers.ADPSGD()}],
+    ids=["ASGD", "ADPSGD"],
+)
+def test_an_agent_dies_while_another_one_stands(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is started again, though the one that stands does not answer; that one hears of it as it goes on."""
+    monkeypatch.setattr(roster, "TELL_SECONDS", 0.5)
+    plan = d5.Faults().stop(agent=2, at_step=10, seconds=6.0).kill(agent=1, at_step=20)
+    with d5.launch(experiment("restart", **changes), faults=plan, quiet=True) as group:
+        assert group.train(40, progress=False).completed
+    rows = d5.Run(group.folder).tables()["events"].to_pylist()
+    assert [row["rank"] for row in rows if row["name"] == "agent_restarted"] == [1]
 
 
 def test_a_moment_is_told_by_what_stands_on_the_stack() -> None:
