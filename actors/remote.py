@@ -22,8 +22,10 @@ from d5ray.actors.session import session
 from d5ray.agent.faults import AgentFaults, left_after, signal_itself
 from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
+from d5ray.experiment import Experiment
 from d5ray.metrics.exports.exported_metrics import AGENT, AGGREGATOR, SERVER
 from d5ray.metrics.probes.node_monitor import NodeMonitor
+from d5ray.training.events.checkpoint import Checkpoint
 
 SETUP_SECONDS: Final = 300.0  # for importing a framework and building a model, also from a slow file system
 END_SECONDS: Final = 10.0  # for the processes of killed agents on this node to be gone
@@ -39,6 +41,7 @@ class RunActors:
     def __init__(self, plan: RunPlan) -> None:
         self.node: str = ray.get_runtime_context().get_node_id()
         self._plan, self._experiment = plan, plan.experiment
+        self._shipped = _from_here(plan.experiment)
         self._bundles: PlacementGroup | None = None
         self._made: list[Any] = []
         self.outside: Counter[int] = Counter()  # ends of each agent's process by plan, from outside
@@ -64,7 +67,7 @@ class RunActors:
         return self._actor(
             TrainingAgent,
             (
-                rank, plan.experiment, plan.run_id, None, self._sink(), None, attempt,
+                rank, self._shipped, plan.run_id, None, self._sink(), None, attempt,
                 str(plan.folder.absolute()), self.exporter(AGENT, rank),
                 AgentFaults(own, signal_itself, again=attempt > 0) if own else None,
             ),
@@ -178,6 +181,13 @@ def spawned(kind: type, arguments: Sequence[tuple[Any, ...]], *, cpus: float = 1
             ray.kill(actor)
         if bundles is not None:
             remove_placement_group(bundles)
+
+
+def _from_here(experiment: Experiment) -> Experiment:
+    """The same experiment for agents, which do not work in the driver's folder."""
+    assert isinstance(experiment.events, tuple)
+    events = tuple(e.from_here() if isinstance(e, Checkpoint) else e for e in experiment.events)
+    return experiment if events == experiment.events else experiment.with_values(events=events)
 
 
 def _actor(

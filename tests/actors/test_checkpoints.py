@@ -103,3 +103,19 @@ def test_a_checkpoint_that_does_not_fit_leaves_no_run(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"agent-1\.safetensors is damaged"):
         d5.launch(experiment(), resume=tmp_path / "saved", root=tmp_path / "runs")
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.full
+def test_a_relative_path_begins_where_the_program_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents work in the folder in which Ray was started: they save, and go on, in that of the program."""
+    with d5.launch(experiment(), quiet=True):
+        pass
+    monkeypatch.chdir(tmp_path)
+    saving = experiment(events=(d5.events.Checkpoint("saved", every_steps=3),))
+    with d5.launch(saving, quiet=True) as group:
+        group.train(3, progress=False)
+    assert (tmp_path / "saved" / "step-00000003").is_dir()
+    with d5.launch(experiment(), resume="saved", quiet=True) as group:
+        assert group.outcome.step == 3

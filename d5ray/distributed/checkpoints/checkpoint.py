@@ -56,14 +56,14 @@ class Checkpoints:
             check_path("the checkpoint", path)
         parent, _, last = text.rstrip("/").rpartition("/")
         if last.startswith("step-") and last[5:].isdigit():
-            if int(last[5:]) in CheckpointFolder(parent or ".").steps():
-                return cls(parent or ".", int(last[5:]))
+            if int(last[5:]) in (folder := CheckpointFolder(parent or ".")).steps():
+                return cls(folder.absolute, int(last[5:]))
             raise ConfigurationError(f"{text} is no complete checkpoint: its checkpoint.json is missing")
         root = runs_root() if root is None else root
         places = [text] if "://" in text else [text, f"{text}/checkpoints", str(root / text / "checkpoints")]
         for place in places:
-            if steps := CheckpointFolder(place).steps():
-                return cls(place, steps[-1])
+            if steps := (folder := CheckpointFolder(place)).steps():
+                return cls(folder.absolute, steps[-1])
         raise ConfigurationError(
             f"{text!r} has no complete checkpoint: give a folder that Checkpoint() wrote, one of its "
             "step-… folders, or the name of a run"

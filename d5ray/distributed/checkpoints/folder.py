@@ -47,6 +47,11 @@ class CheckpointFolder:
     def __repr__(self) -> str:
         return f"CheckpointFolder({self.path!r})"
 
+    @property
+    def absolute(self) -> str:
+        """The path for processes that work in other folders."""
+        return self.path if "://" in self.path else self._base
+
     # -- reading ---------------------------------------------------------------------------------------
 
     def steps(self) -> list[int]:

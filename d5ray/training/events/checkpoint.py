@@ -1,6 +1,7 @@
 """The event that saves, now and then, all that is needed to go on with a training"""
 
 from os import PathLike
+from pathlib import Path
 from typing import Any, final
 
 from d5ray.checks import check_count, check_path
@@ -19,7 +20,8 @@ class Checkpoint(Event):
     all have.
 
     path         a folder, or a URI that pyarrow knows, such as s3://bucket/folder; by default `checkpoints`
-                 in the run's own folder. All nodes must reach it.
+                 in the run's own folder. All nodes must reach it; a relative one begins where the program
+                 stands that launches the run.
     every_epochs between two checkpoints
     every_steps  instead of epochs
     keep         the number of checkpoints that are kept, a run's last ones; 0: all
@@ -43,6 +45,13 @@ class Checkpoint(Event):
         self.every_epochs = every_epochs
         self.every_steps = every_steps
         self.keep = keep
+
+    def from_here(self) -> "Checkpoint":
+        """The same, for a process that works in another folder: a relative path means one from here."""
+        if self.path is None or "://" in self.path:
+            return self
+        path = Path(self.path).expanduser().absolute()
+        return Checkpoint(path, every_epochs=self.every_epochs, every_steps=self.every_steps, keep=self.keep)
 
     def check(self, experiment: Any) -> None:
         if not experiment.in_lockstep:
