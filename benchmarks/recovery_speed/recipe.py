@@ -14,12 +14,13 @@ steps, one gets SIGKILL. Every process notes every committed step at once, by th
   equal          1 where all processes have the same parameters at the end, to the last bit
 `start[1]` is what a newcomer needs, whoever starts it: an actor of Ray that imports PyTorch.
 
-d5ray goes on without the dead agent ("continue"), or starts it again ("restart"). torchft has a lighthouse
-with the values of its README, and a manager for each process; the process that was killed is started again at
-once, as its launchers do. Ray Train starts all workers again (`max_failures`) from a checkpoint, written
-every tenth step. hivemind's peers meet over its DHT for every step. Time-outs are the peers' own, but for
-hivemind's times to find each other, which are 15 s and more for peers around the world. The unit is a round
-of fresh processes, forwards and backwards in turn.
+d5ray goes on without the dead agent ("continue"), takes another one in when it has started ("replace"), or
+waits for it ("restart"). torchft has a lighthouse with the values of its README, and a manager for each
+process; the process that was killed is started again at once, as its launchers do. Ray Train starts all
+workers again (`max_failures`) from a checkpoint, written every tenth step. hivemind's peers meet over its
+DHT for every step. Time-outs are the peers' own, but for hivemind's times to find each other, which are 15
+s and more for peers around the world. The unit is a round of fresh processes, forwards and backwards in
+turn.
 """
 
 from benchmarks.recovery_speed.baselines import Hivemind, RayTrainAgain, Start, TorchFT
@@ -36,7 +37,7 @@ from d5ray.recipes.engine.command import main
 
 LISTED = ("benchmarks", "40 minutes")  # by `d5ray list`; on two cores
 
-OURS = ("d5ray continue[4]", "d5ray restart[4]")
+OURS = ("d5ray continue[4]", "d5ray replace[4]", "d5ray restart[4]")
 PEERS = ("torchft[4]", "ray.train[4]", "hivemind[4]")
 
 # Fixed components: whoever competes keeps them
@@ -45,6 +46,7 @@ FIXED = {
     "comparisons": (
         (
             AgentsAgain(4, "continue"),
+            AgentsAgain(4, "replace"),
             AgentsAgain(4, "restart"),
             TorchFT(4),
             RayTrainAgain(4),
@@ -67,12 +69,12 @@ MUTABLE = {
 
 # Acceptable metrics
 METRICS = [
-    RecoveryTime(OURS[0]) <= 1.0,
+    *(RecoveryTime(ours) <= 1.0 for ours in OURS[:2]),
     *(RecoveryTimeRatio(OURS[0], peer) <= 0.5 for peer in PEERS),
     *(EqualAtTheEnd(ours) >= 1 for ours in OURS),
     *(UndoneSteps(ours) <= 1 for ours in OURS),
-    *(RecoveryTime(other) <= 60.0 for other in (OURS[1], *PEERS)),
-    *(NewcomerTime(other) <= 60.0 for other in (OURS[1], *PEERS)),
+    *(RecoveryTime(other) <= 60.0 for other in (OURS[2], *PEERS)),
+    *(NewcomerTime(other) <= 60.0 for other in (*OURS[1:], *PEERS)),
     *(UndoneSteps(peer) <= 20 for peer in PEERS),
     StartTime("start[1]") <= 60.0,
 ]
