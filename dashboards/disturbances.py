@@ -1,4 +1,4 @@
-"""What disturbed a run: deaths, losses, changes of the group, as sentences for whoever reads its verdict"""
+"""Sentences on deaths, losses and changes of the group, for whoever reads the verdict of a run"""
 
 import json
 from collections.abc import Mapping

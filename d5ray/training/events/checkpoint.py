@@ -47,7 +47,7 @@ class Checkpoint(Event):
         self.keep = keep
 
     def from_here(self) -> "Checkpoint":
-        """The same, for a process that works in another folder: a relative path means one from here."""
+        """An equal event for processes that work in other folders: its path is absolute."""
         if self.path is None or "://" in self.path:
             return self
         path = Path(self.path).expanduser().absolute()
