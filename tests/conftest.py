@@ -33,6 +33,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # its processes have a core each: more 
 # one cluster a session is enough; and the transports, which measure each other's silence. Every other file
 # goes to whichever process is free.
 TOGETHER = {
+    "campaign": ("tests/recipes/test_campaign.py",),  # as long as a third of the others that start Ray
     "ray": (
         "tests/actors/",
         "tests/commands/",

@@ -201,30 +201,16 @@ def endure(tmp_path: Path, text: str, trials: int, address: str | None, **drawn_
 
 
 @pytest.mark.full
-@pytest.mark.timeout(41 * TRIAL_SECONDS)
-def test_forty_trials_of_one_model_end_as_promised(tmp_path: Path, head: Head) -> None:
-    """Of agents, aggregator and driver, at a cluster that they share."""
-    endure(tmp_path, RECIPE, 40, head.address)
-
-
-@pytest.mark.full
 @pytest.mark.timeout(21 * TRIAL_SECONDS)
 def test_twenty_trials_with_servers_end_as_promised(tmp_path: Path, head: Head) -> None:
-    """Of servers as well."""
+    """Of agents, servers, aggregator and driver, at a cluster that they share."""
     endure(tmp_path, SERVERS, 20, head.address)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(301 * TRIAL_SECONDS)
-def test_three_hundred_trials_of_one_model_end_as_promised(tmp_path: Path) -> None:
-    """Each with an embedded Ray of its own, whose processes are victims, too."""
-    endure(tmp_path, RECIPE, 300, None, victims=VICTIMS)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(201 * TRIAL_SECONDS)
 def test_two_hundred_trials_with_servers_end_as_promised(tmp_path: Path) -> None:
-    """Likewise."""
+    """Each with an embedded Ray of its own, whose processes are victims, too."""
     endure(tmp_path, SERVERS, 200, None, victims=VICTIMS)
 
 
