@@ -2,6 +2,7 @@
 # make test       set up what tests need and pass those that one waits for (about 8 minutes on 2 cores)
 # make test-full  the large matrices and what takes long (half an hour); continuous integration runs both
 # make test-older the numeric part with the kernels for AVX2 (4 minutes), or SSE4: PROCESSOR=sse4
+# make test-ray   what starts Ray, with another version of it: RAY=2.55.0, in an environment of its own
 # make test-slow  what needs longer (an hour or more)
 # make docs       build lessons, guide, reference and map of files into build/docs; a warning is an error
 # make docs-outputs  run the lessons (15 minutes) and write what they show
@@ -10,10 +11,11 @@
 
 PYTHON ?= python3
 PROCESSOR ?= avx2
+RAY ?= 2.55.0
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: run test test-full test-older test-slow docs docs-outputs tools lint clean
+.PHONY: run test test-full test-older test-ray test-slow docs docs-outputs tools lint clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
@@ -32,6 +34,15 @@ NUMERIC := tests/ops tests/frameworks tests/test_simulator.py tests/training/opt
 test-older: $(VENV)/.dev
 	$(BIN)/python -m tests.processor $(PROCESSOR) \
 	    $(BIN)/python -m pytest -m "not slow and not full" --every-case -n 2 --no-loadscope-reorder $(NUMERIC)
+
+# Older Rays leave files and processes to the garbage collector, which is no mistake of what runs on them.
+LEFT_OPEN := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
+test-ray: $(VENV)/.dev
+	$(PYTHON) -m venv $(VENV)-ray-$(RAY)
+	$(VENV)-ray-$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(VENV)-ray-$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check 'ray[default]==$(RAY)'
+	$(VENV)-ray-$(RAY)/bin/python -m pytest -m "not slow and not full" $(LEFT_OPEN) tests/actors
+	$(VENV)-ray-$(RAY)/bin/python -m pytest -m "not slow" $(LEFT_OPEN) tests/recipes/test_tune.py
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow -n 2 --no-loadscope-reorder
@@ -67,4 +78,4 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@ $(VENV)/.run
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-ray-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

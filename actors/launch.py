@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from d5ray.actors.cluster.placement import check_memory
-from d5ray.actors.group.faults import check_disk
+from d5ray.actors.group.fills import check_disk, check_shared_memory
 from d5ray.actors.group.group import TrainingGroup
 from d5ray.actors.group.loading import Loading
+from d5ray.actors.group.partitions import check_cluster
 from d5ray.actors.group.run_row import RunOrigin, RunPlan, new_run_id
 from d5ray.actors.group.timings import Timings
 from d5ray.actors.group.training import found_for
@@ -56,6 +57,7 @@ def launch(
     check_address(address)
     faults.check(experiment.agents or 1, experiment.resolved_servers)
     faults.check_real()
+    check_cluster(faults, address)
     root = store.runs_root() if root is None else check_path("root", root)
     origin = origin or RunOrigin(recipe=experiment.name)
     pickled = ship(experiment)
@@ -64,6 +66,7 @@ def launch(
         free_at(flight)
     store.check_writable(root)
     check_disk(faults, root)
+    check_shared_memory(faults, embedded=session.embeds(address))
     timings = Timings()
     with Loading(experiment) as loading:
         loading.check()

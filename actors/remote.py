@@ -11,7 +11,15 @@ from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from d5ray.actors.cluster.hand import Hand
-from d5ray.actors.cluster.placement import Place, end_process, process_of, reserve, strategy
+from d5ray.actors.cluster.placement import (
+    Place,
+    end_at_sigterm,
+    end_process,
+    process_of,
+    reserve,
+    strategy,
+    without_room,
+)
 from d5ray.actors.group.run_row import RunPlan, new_run_id
 from d5ray.actors.metrics.aggregator import MetricsAggregator
 from d5ray.actors.metrics.exporter import MetricsExporter
@@ -30,6 +38,8 @@ from d5ray.training.events.checkpoint import Checkpoint
 SETUP_SECONDS: Final = 300.0  # for importing a framework and building a model, also from a slow file system
 END_SECONDS: Final = 10.0  # for the processes of killed agents on this node to be gone
 SINK_SECONDS: Final = 30.0  # that a sink waits longer for its rows to be stored than the driver
+MORTAL: Final = (TrainingAgent, ParameterServer)  # SIGTERM ends them at once; others store rows until the end
+AGAIN: Final = " again "  # in the name of an actor in the place of another, before a number
 SHOWN: Final = 8  # digits of a node's identifier, as Ray's dashboard shows them
 
 
@@ -43,7 +53,7 @@ class RunActors:
         self._plan, self._experiment = plan, plan.experiment
         self._shipped = _from_here(plan.experiment)
         self._bundles: PlacementGroup | None = None
-        self._made: list[Any] = []
+        self._made: dict[str, Any] = {}  # by what each is; of those that died, the one in its place
         self.outside: Counter[int] = Counter()  # ends of each agent's process by plan, from outside
         self._names: set[str] = set()  # a name is free again only some time after its actor died
 
@@ -69,13 +79,19 @@ class RunActors:
             (
                 rank, self._shipped, plan.run_id, None, self._sink(), None, attempt,
                 str(plan.folder.absolute()), self.exporter(AGENT, rank),
-                AgentFaults(own, signal_itself, again=attempt > 0) if own else None,
+                AgentFaults(own, signal_itself, again=attempt > 0) if own else None, plan.clock,
             ),
-            f"TrainingAgent(rank={rank})" + (f" again {attempt}" if attempt else ""),
+            f"TrainingAgent(rank={rank})" + (f"{AGAIN}{attempt}" if attempt else ""),
             strategy(self._bundles, rank),
             cpus=plan.experiment.cpus_per_agent,
             control=1,
+            model=1,
         )  # fmt: skip
+
+    def without_room(self, rank: int) -> str:
+        """Why no node has room for the agent with this rank; empty if one has, or nobody knows yet."""
+        cpus = self._experiment.cpus_per_agent
+        return session.guarded(lambda: without_room(self._bundles, rank, cpus))
 
     def server(self, resolved: ResolvedServers, suffix: str, server: ParameterServer, number: int) -> Any:
         """The actor that is to be this server; suffix: what stands behind its name."""
@@ -86,6 +102,7 @@ class RunActors:
             f"{server!r}{suffix}",
             strategy(self._bundles, number % (self._experiment.agents or 1)),
             watch=1,
+            control=1,
         )
 
     def hand(self, node: str) -> Any:
@@ -95,15 +112,15 @@ class RunActors:
     def node_monitor(self, node: str, pids: Mapping[str, int]) -> Any:
         """The monitor of a node on which no aggregator is."""
         seconds = self._experiment.monitor_seconds
-        given = self._plan.run_id, node[:SHOWN], self._sink(), seconds, pids
+        given = self._plan.run_id, node[:SHOWN], self._sink(), seconds, pids, None, 0, self._plan.clock
         return self._actor(NodeMonitor, given, f"NodeMonitor({node[:SHOWN]})", self._on(node))
 
     def _aggregator(self, *, again: bool) -> Any:
         plan, one_sided = self._plan, self._experiment.distributed_optimizer.one_sided
-        given = str(plan.root), plan.run_id, self.exporter(AGGREGATOR), again, one_sided
+        given = str(plan.root), plan.run_id, self.exporter(AGGREGATOR), again, one_sided, plan.clock
         where, groups = self._on(self.node), {QUESTIONS: 1, CONTROL: 1}
         actor = _actor(MetricsAggregator, given, ACTOR_NAME, plan.run_id, where, 0.0, **groups)
-        self._made.append(actor)
+        self._made[ACTOR_NAME] = actor
         self.aggregator = actor
         return actor
 
@@ -140,7 +157,7 @@ class RunActors:
 
     def _kill(self) -> None:
         while self._made:
-            ray.kill(self._made.pop())
+            ray.kill(self._made.popitem()[1])
 
     def kill(self, actor: Any, place: Place) -> None:
         """End an actor's process by SIGKILL, which a stopped one obeys too."""
@@ -154,8 +171,11 @@ class RunActors:
     def _actor(self, kind: type, given: Any, name: str, where: Any, cpus: float = 0.0, **groups: int) -> Any:
         named = None if name in self._names else name
         self._names.add(name)
-        self._made.append(_actor(kind, given, named, self._plan.run_id, where, cpus, **groups))
-        return self._made[-1]
+        actor = _actor(kind, given, named, self._plan.run_id, where, cpus, **groups)
+        if kind in MORTAL:
+            actor.__ray_call__.remote(end_at_sigterm)
+        self._made[name.partition(AGAIN)[0]] = actor
+        return actor
 
     @staticmethod
     def _on(node: str) -> NodeAffinitySchedulingStrategy:
@@ -181,6 +201,11 @@ def spawned(kind: type, arguments: Sequence[tuple[Any, ...]], *, cpus: float = 1
             ray.kill(actor)
         if bundles is not None:
             remove_placement_group(bundles)
+
+
+def lasting(kind: type, *arguments: Any) -> Any:
+    """An actor of a plain class outside a run, which lives as long as anybody refers to it; takes no CPU."""
+    return _actor(kind, arguments, None, new_run_id(kind.__name__), None, 0.0)
 
 
 def _from_here(experiment: Experiment) -> Experiment:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 import pyarrow as pa
@@ -124,6 +124,7 @@ class DataParallel(Contender[StepTimes]):
     """Processes of PyTorch's own `DistributedDataParallel`, over gloo."""
 
     processes: int
+    is_peer: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -153,6 +154,7 @@ class RayTrain(Contender[StepTimes]):
     """Workers of Ray Train's `TorchTrainer`, over gloo: `prepare_model` makes a DistributedDataParallel."""
 
     processes: int
+    is_peer: ClassVar[bool] = True
 
     @property
     def name(self) -> str:

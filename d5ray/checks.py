@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.errors import ConfigurationError, nearest
+from d5ray.errors import ConfigurationError, UnknownArgument, nearest
 
 LARGEST = 2**63 - 1  # that a column of the tables holds
 MOST_RANKS = 10_000  # whose links with each other, the square of that, are looked at one by one
@@ -57,6 +57,11 @@ def check_number(name: str, value: object, *, low: float, low_included: bool, hi
 
 def check_rate(name: str, value: object, *, zero: bool = False) -> None:
     """Raise `ConfigurationError` unless value is a finite positive number, or zero where that is meant."""
+    if callable(value) or hasattr(value, "changes"):
+        raise ConfigurationError(
+            f"{name} is {shown(value)}: it must be a number; one that changes is a schedule around the rule: "
+            f"Scheduled(SGD(0.1), {name}=Computed(function, unit='step')), or Cosine, WarmUp, Piecewise"
+        )
     check_number(name, value, low=0.0, low_included=zero)
 
 
@@ -109,6 +114,18 @@ def check_options(name: str, options: Mapping[str, Any], made_by: Callable[..., 
             raise ConfigurationError(
                 f"{name} has {option!r}, an unknown option: {nearest(option, parameters)}"
             )
+
+
+def check_keywords(kind: type, given: Mapping[str, Any], hints: Mapping[str, str]) -> None:
+    """Raise `UnknownArgument` for arguments that a class does not take; hints: what to write instead."""
+    made: Any = kind
+    known = inspect.signature(made.__init__).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        return
+    for name in given:
+        if name not in known:
+            advice = hints.get(name) or nearest(name, list(known)[1:])
+            raise UnknownArgument(f"{kind.__name__} takes no {name!r}: {advice}")
 
 
 def check_path(name: str, value: object) -> Path:

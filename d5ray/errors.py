@@ -12,6 +12,10 @@ class ConfigurationError(D5Error):
     """An experiment, a recipe or an argument is wrong; nothing was started."""
 
 
+class UnknownArgument(ConfigurationError):
+    """Something was given an argument by a name that it does not take."""
+
+
 class DataError(D5Error):
     """A data set is missing, corrupt or does not fit."""
 

@@ -10,6 +10,7 @@ from d5ray.checks import (
     LARGEST,
     check_choice,
     check_count,
+    check_keywords,
     check_kind,
     check_number,
     check_options,
@@ -18,7 +19,7 @@ from d5ray.checks import (
 from d5ray.distributed.communicators.backends import check_for_agents
 from d5ray.distributed.group.late_agents import Late, check_joining, check_late
 from d5ray.distributed.mesh.mesh import Mesh
-from d5ray.distributed.mesh.sizes import check_shared, sized
+from d5ray.distributed.mesh.sizes import check_shared, check_staged, sized
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer, instance_of
@@ -28,21 +29,28 @@ from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.topologies.requirements import check_topology
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks import executor_by_name
+from d5ray.frameworks import executor_by_name, framework_name
+from d5ray.frameworks.executor_options import ExecutorOptions
+from d5ray.frameworks.jax.by_value import PackedModel
 from d5ray.frameworks.torch import from_model
+from d5ray.frameworks.torch.given_optimizers import as_optimizer
 from d5ray.identity.canonical import LATER, canonical, digest, values_of_fields
 from d5ray.names.former import Former
 from d5ray.networks.executors.executor import Executor
+from d5ray.networks.executors.runnable import check_executor, check_pieces
+from d5ray.networks.executors.trees import form_of, is_inner
 from d5ray.networks.loading import as_network, is_path
 from d5ray.networks.network import Network
 from d5ray.networks.zoo.catalogue import check_network_options
 from d5ray.operators.loss import Loss
+from d5ray.ops.losses.function_loss import as_loss, check_framework
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
-from d5ray.training.batches.epochs import BatchSize, check_batch_size, check_fits
-from d5ray.training.datasets import Dataset, check_dataset_options, load_dataset, training_samples
+from d5ray.training.batches.epochs import BatchSize, check_batch_size, check_fits, times
+from d5ray.training.datasets import Dataset, Split, check_dataset_options, load_dataset, training_samples
+from d5ray.training.datasets.samples import IGNORED
 from d5ray.training.events.event import Event
 from d5ray.training.optimizers.optimizer import Optimizer
-from d5ray.training.samplers import Sampler, ShuffleSampler
+from d5ray.training.samplers import OrderedSampler, Sampler, ShuffleSampler
 from d5ray.training.stragglers import StragglerDelay, StragglerModel, check_stragglers
 from d5ray.training.transformations import Transformation, check_transformations, shape_after
 
@@ -50,6 +58,7 @@ ON_FAILURE = ("stop", "continue", "restart", "replace")
 ORPHANS = ("left_out", "taken_over")
 KEEP_BATCH = ("agent", "global")
 SCALE_RATE = ("none", "linear", "sqrt")
+SAVE_MODEL = ("agent", "mean", "servers", "no")
 CHOICES = {"on_failure": ON_FAILURE, "orphans": ORPHANS, "keep_batch": KEEP_BATCH, "scale_rate": SCALE_RATE}
 LONGEST_NAME = 100  # characters, which begin the name of a run's folder
 MOST_CPUS = 4097  # excluded: no machine has as many
@@ -59,19 +68,40 @@ COUNTS = {  # from, to
     "threads": (1, 4096),
     "prefetch": (0, 10_000),
     "warmup_steps": (0, LARGEST),
+    "accumulate": (1, LARGEST),
 }
 KINDS: dict[str, tuple[Any, str]] = {
     "dataset": (str | Dataset, "a name such as 'digits', or a Dataset"),
     "optimizer": (Optimizer, "an Optimizer such as Momentum(0.1, 0.9)"),
     "train_sampler": (Sampler, "a Sampler such as ShuffleSampler()"),
-    "loss": (Loss, "a Loss such as SoftmaxCrossEntropyLoss()"),
+    "loss": (Loss, "a Loss such as SoftmaxCrossEntropyLoss(), or a function of (output, labels)"),
     "communicator": (str, "the name of a communicator such as 'gloo'"),
     "model_kwargs": (Mapping, "a dictionary"),
     "dataset_kwargs": (Mapping, "a dictionary"),
     "executor_kwargs": (Mapping, "a dictionary"),
     "evaluate": (bool, "True or False"),
+    "evaluate_test": (bool, "True or False"),
+    "compile": (bool, "True or False"),
+    "recompute": (bool, "True or False"),
     "encryption": (bool, "True or False"),
     "name": (str, "a text"),
+}
+HINTS = {  # instead of what other libraries take
+    "lr": "the learning rate is the optimizer's, such as SGD(0.1)",
+    "learning_rate": "it is the optimizer's, such as SGD(0.1)",
+    "lr_scheduler": "a schedule is the optimizer's: Scheduled(SGD(0.1), learning_rate=Cosine(...))",
+    "device": 'it is the executor\'s: executor_kwargs={"device": "cuda"}',
+    "num_workers": "they are agents=4; threads that prepare batches come with cpus_per_agent and prefetch",
+    "world_size": "it is agents=4",
+    "backend": "it is communicator='gloo', or another one's name",
+    "max_epochs": "they are epochs=10",
+    "num_epochs": "they are epochs=10",
+    "train_dataset": "it is dataset=…, such as d5ray.from_torch(train, test=test)",
+    "criterion": "it is loss=…",
+    "callbacks": "they are events=(…)",
+    "accumulate_grad_batches": "it is accumulate=4",
+    "gradient_accumulation_steps": "it is accumulate=4",
+    "mixed_precision": "it is precision='bfloat16'",
 }
 LOOKS = {  # seconds between two, in words and in numbers, where there are any; and why
     "monitor_seconds": ("at least 0.05", 0.05, math.inf, "looking at a node takes about half a millisecond"),
@@ -86,25 +116,33 @@ class Experiment:
     What is trained on what, by which rules, by whom and how long; the first three are always given:
 
     model          a name ('lenet', 'mlp'), a class or function that gives a network, or a network: a module
-                   of the framework's, a `Network`, or the path of an .onnx file, which is read at once
+                   of the framework's, a `Network`, or the path of an .onnx file, which is read at once; with
+                   executor='jax' a model of Flax or Equinox, or a pair of functions (init, apply)
     dataset        a name ('digits', 'mnist', ...) or a `Dataset`
-    optimizer      level 2: the update rule, such as `Momentum(0.1, 0.9)`
+    optimizer      level 2: the update rule, such as `Momentum(0.1, 0.9)`; or an optimizer of PyTorch or
+                   Keras, such as `functools.partial(torch.optim.AdamW, lr=0.001)`
     distributed    level 3: a `DistributedOptimizer` class or instance
     topology       who talks with whom; its size is the number of agents, or with a mesh that of replicas
     agents         how many; by default 2, or as many as topology or mesh have
     mesh           replicas × stages × parts, where agents share one network, such as `Mesh(2, stages=3)`
-    batch_size     samples an agent (of a mesh: a replica) and step; a schedule such as
-                   `Piecewise(32, {10: 128})` changes it
+    batch_size     samples an agent (of a mesh: a replica) and step, with `accumulate` a piece of it; a
+                   schedule such as `Piecewise(32, {10: 128})` changes it
     epochs         passes over the training samples
     seed           of everything that is drawn: parameters, order of samples, transformations
 
     The network:
 
     model_kwargs   arguments of the model
-    loss           what is minimized, such as `SoftmaxCrossEntropyLoss()`
+    loss           what is minimized, such as `SoftmaxCrossEntropyLoss()`; a loss of PyTorch, or any function
+                   of (output, labels) that gives a tensor of one number; "model": what the model gives itself
     executor       level 1: what makes the executor on the agent; a framework's name such as 'numpy' means its
                    `from_model`
     executor_kwargs arguments of that function
+    precision      'float32' (as the model is), 'bfloat16' or 'float16' with parameters, gradients and
+                   exchange in float32, 'tf32' on a GPU, or 'float64' throughout
+    accumulate     a step's batch is that many times `batch_size`, computed piece by piece, exchanged once
+    compile        whether the framework compiles the network
+    recompute      whether the backward pass computes again what would take memory until then
 
     The data:
 
@@ -128,7 +166,8 @@ class Experiment:
                    'replace' it: the others train on while another starts
     min_agents     with fewer agents the run ends; while another one starts, the others wait for it
     max_failures   deaths that a run survives, of agents and servers together; -1: any number
-    stuck_seconds  an agent that makes no progress for so long while others wait for it is dead; 0: never
+    stuck_seconds  an agent that makes no progress for so long while others wait for it is dead, and so is a
+                   server that gives no answer; 0: never
     heartbeat_seconds  an agent that gives no sign of life for so long is told of in an event
     keep_batch     when agents are fewer or more: the batch of an 'agent' stays, or the 'global' one, of which
                    each then takes more
@@ -142,10 +181,15 @@ class Experiment:
     Observation:
 
     events         what happens around the training, such as `(StopAtAccuracy(0.98), Checkpoint())`
-    evaluate       whether every epoch, and every call of train, ends with an evaluation on the test split
+    evaluate       whether every epoch, and every call of train, ends with an evaluation: on the test split,
+                   or, where the data set has one to validate on, on that, and at the call's end on both
+    evaluate_test  whether epochs end with one on the test split although there is one to validate on
     warmup_steps   steps at the start whose times are recorded as phase 'warmup'
     monitor_seconds  between two looks at each node's processors, memory and energy; 0: none
     mirror_seconds   between two looks of Ray's metrics, for Prometheus, at each actor; 0: they show nothing
+    save_model     whose model a run that completes keeps: that of the first 'agent', which has evaluated it,
+                   the 'mean' of all, the 'servers', or 'no'
+    save_model_bytes  a larger model is not kept
     name           of the run, for people; it does not count for the hash
     """
 
@@ -162,9 +206,13 @@ class Experiment:
     _: KW_ONLY
     # the network
     model_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    loss: Loss = field(default_factory=SoftmaxCrossEntropyLoss)
+    loss: Any = field(default_factory=SoftmaxCrossEntropyLoss)
     executor: str | Callable[..., Executor] = from_model
     executor_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    precision: str = field(default="float32", metadata=LATER)
+    accumulate: int = field(default=1, metadata=LATER)
+    compile: bool = field(default=False, metadata=LATER)
+    recompute: bool = field(default=False, metadata=LATER)
     # the data
     dataset_kwargs: Mapping[str, Any] = field(default_factory=dict)
     train_sampler: Sampler = field(default_factory=ShuffleSampler)
@@ -191,9 +239,12 @@ class Experiment:
     # observation
     events: tuple[Event, ...] | Event = ()
     evaluate: bool = True
+    evaluate_test: bool = field(default=False, metadata=LATER)
     warmup_steps: int = 10
     monitor_seconds: float = 1.0
     mirror_seconds: float = 1.0
+    save_model: str = field(default="agent", metadata=LATER)
+    save_model_bytes: int = field(default=2**30, metadata=LATER)
     name: str = "experiment"
 
     rule = Former("distributed_optimizer")
@@ -201,7 +252,13 @@ class Experiment:
     later = Former("late_agents")
     meets = Former("in_lockstep")
 
+    def __new__(cls, *_: object, **given: object) -> "Experiment":
+        """Names what users of other libraries write first."""
+        check_keywords(cls, given, HINTS)
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
+        self._put(loss=as_loss(self.loss), optimizer=as_optimizer(self.optimizer))
         for name, (kind, wanted) in KINDS.items():
             check_kind(name, getattr(self, name), kind, wanted)
         for name, (low, high) in COUNTS.items():
@@ -211,6 +268,18 @@ class Experiment:
         self._check_data()
         self._check_faults()
         self._check_observation()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The values for a pickle; cloudpickle does not know every class of a model of JAX's."""
+        values = dict(vars(self))
+        if framework_name(self.make_executor) == "jax":
+            values["model"] = PackedModel.of(self.model)
+        return values
+
+    def __setstate__(self, values: dict[str, Any]) -> None:
+        self.__dict__.update(values)
+        if isinstance(self.model, PackedModel):
+            self._put(model=self.model.unpacked())
 
     def _put(self, **values: Any) -> None:
         """Replace values as given by what they mean."""
@@ -227,11 +296,14 @@ class Experiment:
             raise wrong_kind("executor", self.executor, wanted)
         if not isinstance(self.model, (str, Network)) and not callable(self.model):
             raise wrong_kind("model", self.model, "a name such as 'lenet', a class or function, or a network")
+        check_executor(self.model, framework_name(self.make_executor))
         # the caller may change his own dictionaries
         self._put(model_kwargs=dict(self.model_kwargs), executor_kwargs=dict(self.executor_kwargs))
         if isinstance(self.model, str):
             check_network_options(self.model, self.model_kwargs)
         check_options("executor_kwargs", self.executor_kwargs, self.make_executor)
+        self.executor_options.check(self.make_executor, self.executor_kwargs)
+        check_framework(self.loss, framework_name(self.make_executor))
 
     def _check_agents(self) -> None:
         self._put(distributed=instance_of(self.distributed))
@@ -267,6 +339,8 @@ class Experiment:
         groups = 1 if self.resolved_servers is None else self.resolved_servers.servers.groups
         check_joining(self.late_agents, distributed, agents, groups)
         if self.mesh is not None:
+            check_pieces(framework_name(self.make_executor))
+            check_staged(self.mesh, accumulate=self.accumulate, **self.executor_options.options)
             check_shared(self.mesh, distributed, self.on_failure, self.events, late=self.late, slow=self.slow)
         if self.on_failure in ("restart", "replace") and ExchangeVia.SHARED_MEMORY in distributed.exchange:
             raise ConfigurationError(
@@ -284,6 +358,12 @@ class Experiment:
             check_number(name, seconds, low=0.0, low_included=True)
             if seconds and not low <= seconds <= high:
                 raise ConfigurationError(f"{name} is {seconds!r}: it must be 0, or {bounds}: {why}")
+        check_choice("save_model", self.save_model, SAVE_MODEL)
+        check_count("save_model_bytes", self.save_model_bytes, 0)
+        if self.save_model == "servers" and self.resolved_servers is None:
+            raise ConfigurationError(
+                f"save_model is 'servers', and {self.distributed!r} has none: take 'agent' or 'mean'"
+            )
         events = (self.events,) if isinstance(self.events, Event) else self.events
         if not isinstance(events, (tuple, list)) or not all(isinstance(event, Event) for event in events):
             raise wrong_kind("events", self.events, "Events such as (StopAtAccuracy(0.98), Checkpoint())")
@@ -314,6 +394,16 @@ class Experiment:
         return self.distributed
 
     @property
+    def executor_options(self) -> ExecutorOptions:
+        """The options of the agents' executors beside the model: precision, compilation, recomputation."""
+        return ExecutorOptions(self.precision, self.compile, self.recompute)
+
+    @property
+    def step_batch_size(self) -> BatchSize:
+        """The samples of an agent and step: `batch_size` times `accumulate`."""
+        return times(self.batch_size, self.accumulate)
+
+    @property
     def make_executor(self) -> Callable[..., Executor]:
         """The function that makes the executor on the agent."""
         assert not isinstance(self.executor, str)
@@ -341,6 +431,13 @@ class Experiment:
         """The slowdown of this agent's computation."""
         return StragglerDelay(check_stragglers(self.slow, self.agents or 1), rank, self.seed)
 
+    @property
+    def validates(self) -> bool:
+        """True if the data set has samples to validate on."""
+        if isinstance(self.dataset, Dataset):
+            return self.dataset.validation is not None
+        return bool(self.dataset_kwargs.get("validation"))
+
     def load_dataset(self) -> Dataset:
         """The data set, read from its files if it is given by name; raises `DataError`.
 
@@ -353,13 +450,31 @@ class Experiment:
         return loaded
 
     def _check_samples_of(self, dataset: Dataset) -> None:
-        shape_after(self.pipeline, dataset.sample_shape)
+        if dataset.train.in_order and not isinstance(self.train_sampler, OrderedSampler):
+            raise ConfigurationError(
+                f"the data set {dataset.name!r} gives its samples in an order of its own, which "
+                f"{self.train_sampler!r} cannot change: set train_sampler=d5.samplers.OrderedSampler()"
+            )
+        shape = shape_after(self.pipeline, dataset.sample_shape)
+        network = isinstance(self.model, (str, Network))
+        if is_inner(shape) and (network or not getattr(self.make_executor, "takes_trees", False)):
+            raise ConfigurationError(
+                f"the samples of {dataset.name!r} have {form_of(shape)}, and the "
+                f"{'network' if network else 'executor'} takes one array: name one of them as inputs where "
+                "the data set is made, or give an nn.Module that takes them, under PyTorch, or a Keras model"
+            )
+        for part, split in dataset.splits.items():
+            if isinstance(split, Split) and split.ignores and self.loss.ignored != IGNORED:
+                raise ConfigurationError(
+                    f"the data set {dataset.name!r} has labels of {IGNORED} in {part}, which {self.loss!r} "
+                    "does not ignore: take loss=d5.operators.MaskedCrossEntropyLoss(), or leave them out"
+                )
         self._check_count_of(len(dataset.train))
 
     def _check_count_of(self, samples: int) -> None:
         """Sampler and batch size, against the samples that there are to train on."""
         self.train_sampler.check(samples)
-        check_fits(self.batch_size, self.train_sampler.length(samples))
+        check_fits(self.batch_size, self.train_sampler.length(samples), self.accumulate)
 
     @cached_property
     def hash(self) -> str:

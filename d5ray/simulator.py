@@ -45,8 +45,10 @@ def simulate(
     root: the folder in which the run's own is made, by default `runs_root()`. order: of what agents ask of
     servers and of each other, by default as it arrives.
     faults: what happens by plan, at virtual times; what follows is the experiment's `on_failure`, as on
-    real agents. failures: agents that die, the same as `Faults().kill(agent=…, at_seconds=…)`.
-    resume: a checkpoint to go on from, as for `launch`; the virtual clock begins at 0 again.
+    real agents; with 'replace' an agent starts for two virtual seconds. failures: agents that die, the same
+    as `Faults().kill(agent=…, at_seconds=…)`.
+    resume: a checkpoint to go on from, as for `launch`, of a simulated run or a real one; the virtual clock
+    begins at 0 again.
     Raises `ConfigurationError` and `DataError` for what does not fit, `StorageError` where the run cannot
     be written.
     """
@@ -68,7 +70,7 @@ def simulate(
     for death in check_failures(failures, experiment.agents):
         planned = planned.kill(agent=death.agent, at_seconds=death.seconds)
     planned.check(experiment.agents, experiment.resolved_servers)
-    planned.check_simulated(experiment.resolved_servers)
+    planned.check_simulated()
     check_kind("origin", origin, RunOrigin | None, "None, or a RunOrigin")
     check_kind("order", order, Order | None, "None, or the Order of another run")
     root = store.runs_root() if root is None else check_path("root", root)

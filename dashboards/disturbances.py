@@ -8,12 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from d5ray.dashboards.numbers import count
+from d5ray.distributed.faults.missed import MISSED
 
 SHOWN: Final = 6  # sentences of a run; more are counted
 NAMES: Final = (
-    "agent_died", "agent_died_at_end", "agent_heard", "agent_left", "agent_restarted", "agents_changed",
-    "aggregator_died", "aggregator_restored", "failed", "fault", "nan_loss", "ray_lost", "replica_lost",
-    "replica_restarted", "server_died", "server_died_at_end", "server_restored", "stopped", "waiting",
+    "agent_died", "agent_died_at_end", "agent_heard", "agent_left", "agent_restarted", "agent_waits",
+    "agents_changed", "aggregator_died", "aggregator_restored", "failed", "fault", MISSED, "nan_loss",
+    "ray_lost", "replica_lost", "replica_restarted", "server_died", "server_died_at_end", "server_restored",
+    "stopped", "waiting",
 )  # fmt: skip
 
 
@@ -31,14 +33,24 @@ def disturbances(events: pa.Table) -> list[str]:
     ['agent 1 died: no memory', 'from step 30 on 1 agent, global batch 32']
     """
     named = pc.is_in(events["name"].cast(pa.utf8()), value_set=pa.array(NAMES))
-    found = [_sentence(row) for row in events.filter(named).sort_by("t_wall").to_pylist()]
+    rows = events.filter(named).sort_by("t_wall").to_pylist()
+    missed = {_detail(row)["planned"] for row in rows if row["name"] == MISSED}
+    announced = [row for row in rows if row["name"] == "fault" and _detail(row).get("planned") in missed]
+    found = [_sentence(row) for row in rows if row not in announced]  # what did not come is told once
     left = len(found) - SHOWN
     return found if left <= 1 else [*found[:SHOWN], f"and {left} more such events"]
 
 
+def _detail(row: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(row["detail"] or "{}")
+    return found
+
+
 def _sentence(row: Mapping[str, Any]) -> str:
     """`agent 1 died at step 30: why`."""
-    detail = json.loads(row["detail"] or "{}")
+    detail = _detail(row)
+    if row["name"] == MISSED:
+        return f"fault did not happen: {detail['planned']}, as {detail['reason']}"
     step = row["step"] if row["step"] is not None else detail.get("step")
     if row["name"] == "agents_changed":
         agents = count(detail["agents"], "agent")

@@ -2,11 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Any, ClassVar, Final, final
 
+from d5ray.operators.framework import Call, Framework
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
+from d5ray.ops.counting.measurable import MakeArray, bound_seconds, described
 
 FORWARD, TRAINING = "forward", "training"  # passes: the outputs; and then the gradients of all inputs
 BACKWARD_FLOPS: Final = 2  # of a product's forward ones: a product for each of its two factors
@@ -34,6 +36,9 @@ class Problem:
     batch: int
     origin: tuple[int | str, ...] = ()
     of: str = FORWARD
+
+    metric: ClassVar[str] = "operator_time"
+    level: ClassVar[int] = 0
 
     @property
     def context(self) -> NodeContext:
@@ -99,4 +104,21 @@ class Problem:
 
     def bound_seconds(self, flops_per_second: float, bytes_per_second: float) -> float:
         """The least time that the roofline allows (Williams et al., doi 10.1145/1498765.1498785)."""
-        return max(self.flops / flops_per_second, self.moved_bytes / bytes_per_second)
+        return bound_seconds(self, flops_per_second, bytes_per_second)
+
+    def call(self, framework: Framework, array: MakeArray) -> Call:
+        """A call of the catalogue's operator on random inputs."""
+        function = framework.built(self.context)
+        inputs = [None if each is None else array(each) for each in self.inputs]
+        if self.of == FORWARD:
+            return framework.inference(function, inputs)
+        return framework.training(function, inputs, array(self.output))
+
+    def describe(self) -> dict[str, Any]:
+        """The description of it for readers of a run's tables, as JSON data."""
+        return {
+            **described(self, self.node.type, self.inputs),
+            "pass": self.of,
+            "output": list(self.output.sizes),
+            "sample": list(self.sample),
+        }

@@ -28,6 +28,8 @@ REPOSITORY = Path(__file__).parent.parent
 if "PYTEST_XDIST_WORKER" in os.environ:  # its processes have a core each: more threads would be in the way
     for library in ("OMP", "MKL", "OPENBLAS"):
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+# Tests run several parts of a network in one process: each waits for the others within an operator.
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "4")
 
 # What `pytest -n 2` keeps together, one after the other in one of its two processes: what starts Ray, since
 # one cluster a session is enough; and the transports, which measure each other's silence. Every other file

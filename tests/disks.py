@@ -1,4 +1,4 @@
-"""A small file system of its own, which a test may fill up"""
+"""Small file systems that a test may fill up, its processes also in the place of those of the machine"""
 
 import subprocess
 from collections.abc import Iterator
@@ -19,3 +19,13 @@ def mounted(folder: Path, megabytes: int) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def unshared() -> list[str]:
+    """The command before a line of `sh` that may mount what nobody else sees; skips where there is none."""
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec"]
+    if subprocess.run(
+        [*command, "mount -t tmpfs tmpfs /dev/shm"], capture_output=True, check=False
+    ).returncode:
+        pytest.skip("this machine gives a test no file systems of its own")
+    return command

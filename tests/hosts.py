@@ -24,6 +24,7 @@ class Host:
     name: str
     address: str
     link: str  # this machine's end of its cable
+    bridge: str  # where that is plugged in
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         """A Python program on this host."""
@@ -37,11 +38,11 @@ class Host:
 
     def unplug(self) -> None:
         """Nothing gets to this host or from it any more."""
-        _ip("link", "set", self.link, "down")
+        ip("link", "set", self.link, "down")
 
     def plug(self) -> None:
         """What was unplugged is connected again."""
-        _ip("link", "set", self.link, "up")
+        ip("link", "set", self.link, "up")
 
 
 @contextmanager
@@ -53,30 +54,31 @@ def hosts(count: int) -> Iterator[list[Host]]:
         pytest.skip("needs `ip` (Debian's iproute2)")
     try:
         try:
-            _ip("link", "add", bridge, "type", "bridge")
-            _ip("link", "set", bridge, "up")
-            _ip("addr", "add", "10.213.77.254/24", "dev", bridge)
+            ip("link", "add", bridge, "type", "bridge")
+            ip("link", "set", bridge, "up")
+            ip("addr", "add", "10.213.77.254/24", "dev", bridge)
         except subprocess.CalledProcessError as error:
             pytest.skip(f"network namespaces cannot be made here: {error.stderr.strip()}")
         for number in range(1, count + 1):
-            host = Host(f"d5n{tag}{number}", f"10.213.77.{number}", f"d5v{tag}{number}")
+            host = Host(f"d5n{tag}{number}", f"10.213.77.{number}", f"d5v{tag}{number}", bridge)
             made.append(host)
-            _ip("netns", "add", host.name)
-            _ip("link", "add", host.link, "type", "veth", "peer", "name", "eth0", "netns", host.name)
-            _ip("link", "set", host.link, "master", bridge, "up")
-            _ip("-n", host.name, "addr", "add", f"{host.address}/24", "dev", "eth0")
-            _ip("-n", host.name, "link", "set", "eth0", "up")
-            _ip("-n", host.name, "link", "set", "lo", "up")
+            ip("netns", "add", host.name)
+            ip("link", "add", host.link, "type", "veth", "peer", "name", "eth0", "netns", host.name)
+            ip("link", "set", host.link, "master", bridge, "up")
+            ip("-n", host.name, "addr", "add", f"{host.address}/24", "dev", "eth0")
+            ip("-n", host.name, "link", "set", "eth0", "up")
+            ip("-n", host.name, "link", "set", "lo", "up")
         yield made
     finally:
         for host in made:
             with suppress(subprocess.CalledProcessError):
-                _ip("netns", "del", host.name)
+                ip("netns", "del", host.name)
             with suppress(subprocess.CalledProcessError):
-                _ip("link", "del", host.link)
+                ip("link", "del", host.link)
         with suppress(subprocess.CalledProcessError):
-            _ip("link", "del", bridge)
+            ip("link", "del", bridge)
 
 
-def _ip(*arguments: str) -> None:
+def ip(*arguments: str) -> None:
+    """Run `ip`, which must succeed."""
     subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=patience(10))

@@ -73,6 +73,12 @@ def other_executor(*given: Any, **options: Any) -> Executor:
     return from_model(*given, **options)
 
 
+def plain_executor(
+    model: Any, model_kwargs: Any, *, sample_shape: Any, classes: int, loss: Any, seed: int, threads: int
+) -> Executor:
+    raise NotImplementedError
+
+
 def experiment(**values: Any) -> Experiment:
     given: dict[str, Any] = {"model": "lenet", "dataset": "digits", "optimizer": Momentum(0.1, 0.9)}
     if isinstance(values.get("dataset"), Dataset):
@@ -210,6 +216,10 @@ OTHER_VALUES: dict[str, object] = {
     "loss": OtherLoss(),
     "executor": other_executor,
     "executor_kwargs": {"device": CPUDevice()},
+    "precision": "bfloat16",
+    "accumulate": 2,
+    "compile": True,
+    "recompute": True,
     "dataset_kwargs": {"split_seed": 1},
     "train_sampler": OrderedSampler(),
     "transformations": (RandomFlip(),),
@@ -232,9 +242,12 @@ OTHER_VALUES: dict[str, object] = {
     "slow": (Slowdown(agent=1, factor=4),),
     "events": (StopAfterSteps(5),),
     "evaluate": False,
+    "evaluate_test": True,
     "warmup_steps": 11,
     "monitor_seconds": 0,
     "mirror_seconds": 0,
+    "save_model": "mean",
+    "save_model_bytes": 10,
 }
 WITH: dict[str, dict[str, Any]] = {  # what a value goes with
     "servers": {"distributed": ASGD()}, "late": {"distributed": ASGD()},
@@ -397,8 +410,8 @@ WRONG: list[Wrong] = [
         ("on_failure is 'continue'", "one replica", "set replicas=2"),
     ),
     (
-        {"mesh": Mesh(2, 2), "on_failure": "replace"},
-        ("on_failure is 'replace'", "takes in no replica", "take on_failure='restart' or 'continue'"),
+        {"mesh": Mesh(1, 2), "on_failure": "replace"},
+        ("on_failure is 'replace'", "one replica", "set replicas=2"),
     ),
     (
         {"mesh": Mesh(2, 2), "distributed": ASGD(), "on_failure": "replace"},
@@ -441,6 +454,9 @@ WRONG: list[Wrong] = [
     ({"monitor_seconds": 0.01}, ("monitor_seconds is 0.01", "at least 0.05")),
     *each(["mirror_seconds"], [-1, math.nan, math.inf, "1", None], "a number from 0 up"),
     *each(["mirror_seconds"], [0.05, 20], "between 0.1 and 10"),
+    *each(["save_model"], ["all", None, True], "one of 'agent', 'mean', 'servers', 'no'"),
+    *each(["save_model"], ["servers"], "has none: take 'agent' or 'mean'"),
+    *each(["save_model_bytes"], [-1, 1.5, None], "an integer of at least 0"),
     *each(["timeout_seconds"], [0, 0.0, -1, math.nan, math.inf, "1", None], "a number greater than 0"),
     *each(
         ["model_kwargs", "dataset_kwargs", "executor_kwargs"],
@@ -457,6 +473,7 @@ WRONG: list[Wrong] = [
     ({"communicator": "zzz"}, ("communicator", "'zzz'", "known: auto, gloo")),
     ({"communicator": None}, ("communicator is None", "NoneType", "such as 'gloo'")),
     ({"evaluate": 1}, ("evaluate is 1", "int", "True or False")),
+    ({"evaluate_test": 1}, ("evaluate_test is 1", "int", "True or False")),
     ({"evaluate": "yes"}, ("evaluate is 'yes'", "str", "True or False")),
     ({"encryption": "tls"}, ("encryption is 'tls'", "str", "True or False")),
     ({"servers": 2, "distributed": ASGD()}, ("servers is 2", "int", "Servers(shards=2)")),
@@ -488,6 +505,20 @@ WRONG: list[Wrong] = [
         {"train_sampler": ChoiceSampler(replacement=False, samples=5), "dataset": dataset()},
         ("asks for 5 samples an epoch, but there are 4", "ask for fewer, or set replacement=True"),
     ),
+    ({"precision": "bf16"}, ("precision is 'bf16'", "did you mean 'bfloat16'?")),
+    ({"precision": "tf32"}, ("graphics processors", "executor_kwargs={'device': GPUDevice()}")),
+    (
+        {"executor": "numpy", "precision": "float16"},
+        ("precision is 'float16', and numpy computes in float32 and float64", "executor='torch'"),
+    ),
+    ({"precision": "bfloat16", "executor": plain_executor}, ("plain_executor takes no precision",)),
+    ({"executor_kwargs": {"precision": "bfloat16"}}, ("set precision='bfloat16' beside it",)),
+    ({"precision": "bfloat16", "mesh": Mesh(replicas=1, stages=2)}, ("Mesh(", "take 'float32'")),
+    ({"accumulate": 0}, ("accumulate is 0", "at least 1")),
+    ({"compile": "yes"}, ("compile is 'yes'", "True or False")),
+    ({"executor": "numpy", "compile": True}, ("compile is True", "numpy.from_model takes no compile")),
+    ({"recompute": 1}, ("recompute is 1", "True or False")),
+    ({"executor": "tensorflow", "recompute": True}, ("tensorflow.from_model takes no recompute",)),
     ({"name": 3}, ("name is 3", "int", "a text")),
 ]
 

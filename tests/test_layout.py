@@ -23,7 +23,7 @@ from tests.patience import patience
 
 REPOSITORY = Path(__file__).parent.parent
 LINKED = ("actors", "dashboards", "ops", "recipes")
-HEAVY = ("torch", "ray", "tensorflow")
+HEAVY = ("torch", "ray", "tensorflow", "jax")
 
 
 def folders(top: Path) -> Iterator[Path]:
@@ -283,10 +283,17 @@ def test_ray_remote_stands_in_one_file() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["d5ray", "d5ray.__main__", "d5ray.frameworks.torch", "d5ray.recipes.digits_lenet"]
+    "module",
+    [
+        "d5ray",
+        "d5ray.__main__",
+        "d5ray.frameworks.torch",
+        "d5ray.frameworks.jax",
+        "d5ray.recipes.digits_lenet",
+    ],
 )
 def test_an_import_loads_no_framework_and_no_ray(module: str) -> None:
-    """A fresh process has the module, and none of torch, ray and tensorflow."""
+    """A fresh process has the module, and none of torch, ray, tensorflow and jax."""
     code = (
         f"import sys, {module}; "
         f"print({module!r} in sys.modules, [name for name in {HEAVY!r} if name in sys.modules])"

@@ -1,14 +1,21 @@
 """Placement of actors: room for all of them at once or an error that says how many fit, and where one runs"""
 
+import ctypes
 import os
 import platform
+import signal
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 import psutil
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from d5ray.errors import PlacementError
@@ -47,6 +54,16 @@ def end_process(place: Place) -> None:
     if place.node == ray.get_runtime_context().get_node_id() and (process := process_of(place)) is not None:
         with suppress(psutil.NoSuchProcess):
             process.kill()
+
+
+def end_at_sigterm(_actor: object) -> None:
+    """Let SIGTERM end this process at once from now on, as SIGKILL does.
+
+    Ray's own handler closes the process to calls, and waits for the one that runs: an agent would train on
+    for hours, hear nothing any more, and not be known to be dead. It is the handler of the C library, since
+    Python sets those of the main thread alone, and no call of an actor runs there.
+    """
+    ctypes.CDLL(None).signal(int(signal.SIGTERM), int(signal.SIG_DFL))
 
 
 def strategy(bundles: PlacementGroup | None, rank: int) -> PlacementGroupSchedulingStrategy | str:
@@ -89,3 +106,18 @@ def reserve(agents: int, cpus: float) -> PlacementGroup | None:
             f"{PLACEMENT_SECONDS:g} s ({free:g} CPUs are free now): wait for other jobs, or set fewer agents"
         )
     return bundles
+
+
+def without_room(bundles: PlacementGroup | None, rank: int, cpus: float) -> str:
+    """Why no node has room for this agent, whose node was lost; empty if one has, or nobody knows yet."""
+    if bundles is None:
+        return ""
+    alive = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]}
+    where = placement_group_table(bundles).get("bundles_to_node_id", {}).get(rank)
+    if where in alive:
+        return ""
+    sizes = ", ".join(f"{total:g}" for total in alive.values())
+    return (
+        f"its node is lost, and none of those that are left (with {sizes} CPUs) has {cpus:g} CPU free: add a "
+        "node to the cluster"
+    )

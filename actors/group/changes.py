@@ -29,7 +29,9 @@ class Changes:
 
     They are told to pause before a step a little ahead, which all then reach together: no step is lost, and
     none is done in part. One that is further already, since it was told late, waits in vain for those that
-    paused; so these leave their group, it goes back to its last complete step, and nothing hangs.
+    paused; so these leave their group, it goes back to its last complete step, and nothing hangs. In a mesh,
+    where a replica has no complete step but that of all its agents, those go on instead, and all are told
+    again, of a step further ahead.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Changes:
         self._hears = 0.0  # when that is asked again
         self._note_death = note_death
         self.leaving: list[int] = []
+        self._ahead, self._pause = 1, 0  # times as far as usual is the step to pause before; that step
         self.forget()
 
     @property
@@ -59,7 +62,7 @@ class Changes:
         self.leaving = [rank for rank in self.leaving if rank not in dead]
         self._asked: dict[int, Any] = {}
         self._told: dict[int, Any] = {}
-        self._left: set[int] = set()  # who was told to leave its group, since one was too far
+        self._left: set[int] = set()  # who left its group or went on, since one was too far
 
     def wish(self, agents: int) -> None:
         """Let there be that many agents from the next look on; from any thread."""
@@ -92,6 +95,9 @@ class Changes:
             self._note_death(rank, reason)
             self._newcomers.begin(rank)
         self._check_wait()
+        several = self._members.replicas.several
+        if several and calls.pending and not self._told:
+            self._go_on(calls)
         due = bool(self.leaving or self._newcomers.ready)
         paused = any(outcome.status == "paused" for outcome in calls.outcomes.values())
         if not calls.pending:
@@ -121,7 +127,7 @@ class Changes:
             self._heard = None
 
     def _change(self, calls: TrainCalls) -> None:
-        leaving, self.leaving = self.leaving, []
+        leaving, self.leaving, self._ahead = self.leaving, [], 1
         ending = [self._members.agents[rank] for rank in leaving]  # others may be started in their place
         for agent in ending:
             agent.leave.remote()
@@ -139,10 +145,11 @@ class Changes:
             return
         furthest = max((progress.step for progress in steps.values()), default=0)
         rate = calls.rate(furthest)
-        pause = furthest + AHEAD_STEPS + math.ceil(rate * AHEAD_SECONDS)
+        pause = furthest + math.ceil(self._ahead * (AHEAD_STEPS + rate * AHEAD_SECONDS))
         if pause >= calls.last:
             self._asked = {}
             return
+        self._pause, self._left = pause, set()
         self._told = {
             rank: self._members.control(rank, "pause").remote(pause) for rank in self._members.present
         }
@@ -150,7 +157,16 @@ class Changes:
     def _see(self, calls: TrainCalls) -> None:
         """Let those that paused leave their group, where another one was told too late."""
         answers = _answers(self._told)
-        if answers is None or all(answers.values()):
+        if answers is None:
+            return
+        in_time = {rank for rank, told in answers.items() if told}
+        if self._members.replicas.several:
+            self._go_on(calls, self._pause if len(in_time) == len(answers) else math.inf)
+            if len(in_time) < len(answers) and self._left >= in_time:
+                self.forget()
+                self._ahead *= 2
+            return
+        if len(in_time) == len(answers):
             return
         calls.parting = True
         left = self._left
@@ -158,6 +174,14 @@ class Changes:
             if outcome.status == "paused" and rank not in left:
                 left.add(rank)
                 self._members.agents[rank].leave.remote()
+
+    def _go_on(self, calls: TrainCalls, before: float = math.inf) -> None:
+        """Let those go on that have paused, before this step, which others will not do at the same step."""
+        for rank, outcome in list(calls.outcomes.items()):
+            if outcome.status == "paused" and outcome.step < before:
+                self._left.add(rank)
+                del calls.outcomes[rank]
+                calls.resume(rank, outcome.step)
 
     def _check_wait(self) -> None:
         since = self._forming.holds

@@ -1,19 +1,17 @@
 """The end of a run: what agents and servers tell at last, who died before, and the steps that arrived"""
 
-import time
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, final
 
 import numpy as np
 import pyarrow.compute as pc
 
-from d5ray.actors.calls import CALL_SECONDS, ActorDied, ActorLate, get
-from d5ray.errors import AgentError, first_line
+from d5ray.actors.group.last_calls import LastCalls
+from d5ray.errors import AgentError
 from d5ray.metrics.record.files import read_stream
-
-Who = TypeVar("Who")
 
 
 @final
@@ -33,7 +31,9 @@ class LastAnswers:
     dead_servers: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, agents: Mapping[int, Any], loads: Mapping[str, Any], *, parameters: bool) -> "LastAnswers":
+    def of(
+        cls, last: LastCalls, agents: Mapping[int, Any], loads: Mapping[str, Any], *, parameters: bool
+    ) -> "LastAnswers":
         """The answers of agents, by rank, and servers. loads: references; parameters: ask for them too."""
         told = cls()
         asked: dict[str, dict[int, Any]] = {"rows": told.rows, "parameters_sha256": told.hashes}
@@ -41,8 +41,9 @@ class LastAnswers:
             asked["flat_parameters"] = told.parameters
         calls = [{rank: getattr(agent, name).remote() for rank, agent in agents.items()} for name in asked]
         for kept, each in zip(asked.values(), calls, strict=True):
-            told.dead |= take(kept, each, "tell what it came to")
-        told.dead_servers = take(told.loads, loads, "tell its load")
+            left = {rank: call for rank, call in each.items() if rank not in told.dead}
+            told.dead |= last.of_agents(kept, left, "tell what it came to")
+        told.dead_servers = last.of_servers(told.loads, loads, "tell its load")
         return told
 
     @property
@@ -67,21 +68,6 @@ class LastAnswers:
             note("server_died_at_end", -1, server=name, reason=reason, lost="its load")
 
 
-def take(kept: dict[Who, Any], calls: Mapping[Who, Any], doing: str) -> dict[Who, str]:
-    """Put the answers of actors to calls into `kept`; why some gave none: they died, or are stuck.
-
-    doing: as for `get`.
-    """
-    dead: dict[Who, str] = {}
-    end = time.monotonic() + CALL_SECONDS
-    for who, call in calls.items():
-        try:
-            (kept[who],) = get([call], max(0.0, end - time.monotonic()), doing)
-        except (ActorDied, ActorLate) as error:
-            dead[who] = first_line(error)
-    return dead
-
-
 def steps_recorded(folder: Path) -> int:
     """The steps whose rows have arrived in a run's folder that is still written."""
     last = -1
@@ -90,3 +76,15 @@ def steps_recorded(folder: Path) -> int:
         found = pc.max(batch.filter(own)["step"]).as_py()
         last = max(last, -1 if found is None else found)
     return last + 1
+
+
+def faults_told(folder: Path) -> list[str]:
+    """The texts of the planned faults that events in a run's folder tell of, which is still written."""
+    stream = folder / "events.arrows"
+    batches = [batch for batch, _ in read_stream(stream)] if stream.exists() else []
+    return [
+        json.loads(batch["detail"][at].as_py())["planned"]
+        for batch in batches
+        for at, name in enumerate(batch["name"].to_pylist())
+        if name == "fault"
+    ]

@@ -3,13 +3,12 @@
 import heapq
 import itertools
 import os
-import shutil
 import signal
 import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -19,19 +18,20 @@ import ray
 from ray.exceptions import RayError
 
 from d5ray.actors.cluster.placement import Place, place_of
+from d5ray.actors.group.fills import Fill
+from d5ray.actors.group.partitions import Partitions
 from d5ray.actors.group.roster import AgentRoster
 from d5ray.actors.metrics.aggregator_client import AggregatorClient
 from d5ray.actors.servers.run_servers import RunServers
 from d5ray.actors.session import session
 from d5ray.agent.faults import NUMBERS
-from d5ray.distributed.faults.fault import Fault
+from d5ray.distributed.faults.fault import FILLS, Fault
+from d5ray.distributed.faults.missed import MISSED, missed
 from d5ray.distributed.faults.plan import Faults
-from d5ray.errors import ConfigurationError
+from d5ray.errors import D5Error, first_line
 
-LARGEST_DISK: Final = 2**30  # bytes of a file system that may be filled
 FIND_SECONDS: Final = 20.0  # for a victim to be there again that is being replaced
 ASK_SECONDS: Final = 5.0  # for a process to say where it is
-FILL: Final = (2**20, 2**12, 1)  # bytes that are written at a time, until no more go in
 DEATHS: Final = ("agent_died", "server_died")  # events with which a recovery begins
 
 Find = Callable[[Fault], list[Any]]  # actors, places or process ids of a victim
@@ -42,24 +42,40 @@ class Injector:
     """Lets the faults happen that the victims do not do themselves, each once, and undoes what lasts.
 
     find: the victims. note(name, rank, **detail): keeps an event. hand(node): an actor that is a `Hand`
-    there. outside: how often each agent's process was ended from here.
+    there. places: of the agents that are there, by rank. outside: how often each agent's process was ended
+    from here. missed: why faults did not happen that were due.
     """
 
     def __init__(
-        self, faults: Faults, root: Path, find: Find, note: Callable[..., None], hand: Callable[[str], Any]
+        self,
+        faults: Faults,
+        root: Path,
+        find: Find,
+        note: Callable[..., None],
+        hand: Callable[[str], Any],
+        places: Callable[[], Mapping[int, Place]] = dict,
     ) -> None:
         self._left = list(faults.from_outside)
         self._all, self._root, self._find, self._note, self._make_hand = faults, root, find, note, hand
+        self._partitions = Partitions(places, self._hand)
         self._hands: dict[str, Any] = {}
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
         self._changed = threading.Condition()
         self._begun: float | None = None
         self._over = False
+        self._parts = True
         self._stopped: list[tuple[str | None, int]] = []  # (node, process); None: this one
         self._dead: set[int] = set()
-        self._filling = root / f".d5ray-fills-{os.getpid()}"
+        self._fills: list[Fill] = []
         self.outside: Counter[int] = Counter()
+        self.missed: dict[Fault, str] = {}
+        self._settled = False
+        self._happening = threading.Lock()
+
+    def check(self) -> None:
+        """Raise `ConfigurationError` for what cannot be done to the agents where they are."""
+        self._partitions.check(self._all)
 
     def begin(self) -> None:
         """The training begins: faults at seconds are counted from now on."""
@@ -88,11 +104,27 @@ class Injector:
 
         return noted
 
+    def settle(self, told: Iterable[str], note: Callable[..., None]) -> None:
+        """Keep an event by `note` for every fault that has not happened by now, and let none happen any more.
+
+        told: the texts of those that events tell of.
+        """
+        with self._happening:
+            self._settled = True
+        for fault, why in missed(self._all, told, self.missed).items():
+            note(MISSED, _rank(fault), **fault.described, reason=why)
+
+    def mend(self) -> None:
+        """Nothing is cut off any more, so that what agents have to tell can arrive. Harmless twice."""
+        self._parts = False
+        self._partitions.mend()
+
     def close(self) -> None:
-        """Nothing happens any more; what stands goes on, so that it can be ended, and the disk has room."""
+        """Nothing happens any more; what stands goes on, to be ended, and what is full has room."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
+        self.mend()
         stopped, self._stopped = self._stopped, []
         for node, pid in stopped:
             self._send(node, pid, signal.SIGCONT)
@@ -101,7 +133,8 @@ class Injector:
                 for found in self._find(fault):
                     if isinstance(found, Place):
                         self._send(found.node, found.pid, signal.SIGCONT)
-        self._filling.unlink(missing_ok=True)
+        for fill in self._fills:
+            fill.end()
 
     # --------------------------------------------------------------------------------------------------
 
@@ -124,14 +157,17 @@ class Injector:
                 call()
 
     def _happen(self, fault: Fault) -> None:
-        if fault.kind == "fill_disk":
-            self._tell(fault)
-            self._fill(fault)
+        if fault.kind in FILLS:
+            if self._tell(fault):
+                self._fill(fault)
+            return
+        if fault.kind == "partition":
+            if self._parts:
+                self._part(fault)
             return
         victims = self._victims(fault)
-        if not victims:
+        if not victims or not self._tell(fault):
             return
-        self._tell(fault)
         for node, pid in victims:
             if fault.is_fatal and fault.kind != "stop":
                 self._dead.add(pid)
@@ -146,10 +182,22 @@ class Injector:
                 if fault.seconds is not None:
                     self._at(time.monotonic() + fault.seconds, partial(self._go_on, node, pid))
 
-    def _tell(self, fault: Fault) -> None:
-        rank = fault.numbers[0] if fault.victim == "agent" else -1
-        with suppress(Exception):  # the aggregator may be what has died
-            self._note("fault", rank, **fault.described)
+    def _tell(self, fault: Fault) -> bool:
+        """Keep an event that this fault happens now; False where nothing is to happen any more."""
+        with self._happening:
+            if self._settled:
+                return False
+            with suppress(Exception):  # the aggregator may be what has died
+                self._note("fault", _rank(fault), **fault.described)
+        return True
+
+    def _part(self, fault: Fault) -> None:
+        if not self._tell(fault):
+            return
+        try:
+            self._partitions.cut(fault)
+        except D5Error as error:  # agents may have died, and stand on other hosts now
+            self.missed[fault] = first_line(error)
 
     def _victims(self, fault: Fault) -> list[tuple[str | None, int]]:
         """Nodes and processes; waits for one that is being replaced, and gives none that is gone for good."""
@@ -160,8 +208,11 @@ class Injector:
                 if found and not any(pid in self._dead for _, pid in found):
                     return found
                 if not found:
+                    self.missed[fault] = f"there was no {fault.described['victim']} any more"
                     return []
             time.sleep(0.02)
+        if not self._over:
+            self.missed[fault] = f"no {fault.described['victim']} was found within {FIND_SECONDS:g} s"
         return []
 
     def _go_on(self, node: str | None, pid: int) -> None:
@@ -176,22 +227,27 @@ class Injector:
                 os.kill(pid, number)
             return
         assert node is not None
+        with suppress(RayError):
+            ray.get(self._hand(node).signal.remote(pid, number), timeout=FIND_SECONDS)
+
+    def _hand(self, node: str) -> Any:
         if node not in self._hands:
             self._hands[node] = self._make_hand(node)
-        with suppress(RayError):
-            ray.get(self._hands[node].signal.remote(pid, number), timeout=FIND_SECONDS)
+        return self._hands[node]
 
     def _fill(self, fault: Fault) -> None:
-        with self._filling.open("wb", buffering=0) as file:
-            for size in FILL:
-                block = bytes(size)
-                with suppress(OSError):
-                    while not self._over and file.write(block) == size:
-                        pass
+        fill = Fill(fault, self._root)
+        self._fills.append(fill)
+        fill.fill(lambda: self._over)
         if self._over:
-            self._filling.unlink(missing_ok=True)
+            fill.end()
         elif fault.seconds is not None:
-            self._at(time.monotonic() + fault.seconds, lambda: self._filling.unlink(missing_ok=True))
+            self._at(time.monotonic() + fault.seconds, fill.end)
+
+
+def _rank(fault: Fault) -> int:
+    """The agent that it happens to, or -1."""
+    return fault.numbers[0] if fault.victim == "agent" else -1
 
 
 def _stand(pid: int, seconds: float) -> None:
@@ -214,23 +270,6 @@ def finder(members: AgentRoster, servers: RunServers, aggregator: AggregatorClie
         return [os.getpid()] if fault.victim == "driver" else session.processes(fault.victim)
 
     return find
-
-
-def check_disk(faults: Faults, root: Path) -> None:
-    """Raise `ConfigurationError` unless the runs' file system may be filled, where that is planned."""
-    planned = [fault for fault in faults if fault.kind == "fill_disk"]
-    if not planned:
-        return
-    place = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
-    total, device = shutil.disk_usage(place).total, place.stat().st_dev
-    others = [path for path in (Path("/"), Path("/tmp"), Path("/dev/shm"), Path.home()) if path.exists()]
-    shared = next((path for path in others if path.stat().st_dev == device), None)
-    if shared is not None or total > LARGEST_DISK:
-        why = f"that of {shared}, which others need" if shared else f"one of {total >> 20} MB"
-        raise ConfigurationError(
-            f"{planned[0]}: the runs' folder {root} is on a file system that is {why}: mount a small one of "
-            f"{LARGEST_DISK >> 20} MB at most (mount -t tmpfs -o size=64m tmpfs FOLDER), and set D5RAY_HOME"
-        )
 
 
 def _located(found: Any) -> tuple[str | None, int]:

@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, final
@@ -17,16 +17,20 @@ from d5ray.actors.calls import CALL_SECONDS, DEATHS, ActorDied, get, owned
 from d5ray.actors.cluster.nodes import environments
 from d5ray.actors.cluster.placement import place_of
 from d5ray.actors.group.coordinator import Coordinator
-from d5ray.actors.group.ending import LastAnswers, steps_recorded
+from d5ray.actors.group.ending import LastAnswers, faults_told, steps_recorded
 from d5ray.actors.group.faults import Injector, finder
+from d5ray.actors.group.last_calls import LastCalls
 from d5ray.actors.group.loading import Loading
+from d5ray.actors.group.models import Models
+from d5ray.actors.group.models_of_agents import asked, asking
 from d5ray.actors.group.progress_bar import Bar
 from d5ray.actors.group.progress_watch import ProgressWatch
 from d5ray.actors.group.recovery import Recovery
+from d5ray.actors.group.room import Room
 from d5ray.actors.group.roster import AgentRoster
 from d5ray.actors.group.run_row import RunPlan
 from d5ray.actors.group.timings import Timings
-from d5ray.actors.group.train_calls import TrainCalls, died
+from d5ray.actors.group.train_calls import TrainCalls
 from d5ray.actors.group.training import TrainingRun
 from d5ray.actors.metrics.aggregator_client import AggregatorClient
 from d5ray.actors.metrics.node_monitors import Monitors
@@ -34,6 +38,7 @@ from d5ray.actors.remote import END_SECONDS, SETUP_SECONDS, RunActors
 from d5ray.actors.servers.run_servers import RunServers
 from d5ray.actors.session import session
 from d5ray.actors.session.session import Session
+from d5ray.agent.loop import Progress
 from d5ray.agent.outcome import FAILURES, Outcome
 from d5ray.agent.training_agent import TrainingAgent
 from d5ray.archive.unfinished import GoingOn
@@ -43,6 +48,7 @@ from d5ray.errors import AgentError, D5Error, RayLost, StorageError, first_line
 from d5ray.metrics.exports.exported_metrics import COORDINATOR
 from d5ray.metrics.record.artifacts import keep_parameters
 from d5ray.metrics.record.files import when_there_is_room
+from d5ray.metrics.record.model_state import ModelState
 from d5ray.metrics.record.schema import VERDICTS
 from d5ray.metrics.record.store import Run
 from d5ray.training.batches.epochs import Epochs
@@ -79,13 +85,18 @@ class TrainingGroup(TrainingRun):
             self._actors.exporter(COORDINATOR),
             encrypted=experiment.encryption,
         )
-        self._servers = RunServers(experiment, self._actors.server)
+        self._servers = RunServers(experiment, self._actors.server, self._actors.kill)
         self._members = AgentRoster(plan, self._actors.agent, self._coordinator, self._servers)
         self.aggregator = AggregatorClient(
-            self.folder, self._actors.another_aggregator, experiment.timeout_seconds, experiment.stuck_seconds
+            self.folder,
+            self._actors.another_aggregator,
+            experiment.timeout_seconds,
+            experiment.stuck_seconds,
+            plan.clock,
         )
         self._monitors = Monitors(self._actors, self.aggregator, experiment.monitor_seconds)
         self.agents, self.places = self._members.agents, self._members.places
+        self._models = Models(plan, lambda: self._members.present, self._asked)
 
     @property
     def asynchronous(self) -> bool:
@@ -105,10 +116,16 @@ class TrainingGroup(TrainingRun):
         note = self.aggregator.note
         if self._plan.faults:
             find, now = finder(members, self._servers, self.aggregator), self.aggregator.note_now
-            self._injector = Injector(self._plan.faults, self._plan.root, find, now, self._actors.hand)
+            self._injector = Injector(
+                self._plan.faults, self._plan.root, find, now, self._actors.hand, members.where
+            )
             self._actors.outside, note = self._injector.outside, self._injector.noting(note)
-        self._recovery = Recovery(self._plan, members, note)
+        members.room = Room(self._actors.without_room, self.aggregator.note)
+        self._recovery = Recovery(self._plan, members, note, self._end_actor)
         self._progress = ProgressWatch(self._plan, members, self.aggregator.note)
+        self._last = LastCalls(
+            experiment.stuck_seconds, self._progress, self._servers, self._kill, self.aggregator.note
+        )
         preparing = members.make()
         dataset = loading.dataset.result()
         timings.lap("data set and placement")
@@ -121,11 +138,13 @@ class TrainingGroup(TrainingRun):
         self._servers.start(self.built.epochs)
         timings.lap("model and data")
         self.communicator = members.join()
+        if self._injector is not None:
+            self._injector.check()
         timings.lap("group")
-        checkpoint = going_on.chosen(self.built.epochs.after(0, experiment.epochs))
+        checkpoint = going_on.chosen(experiment, self.built.epochs)
         if checkpoint is not None:
             self.resume(checkpoint)
-            self._recovery.resumed = checkpoint
+            self._recovery.forming.resumed = checkpoint
         self._open(loading)
         if told := going_on.told(checkpoint):
             name = "begun_anew" if checkpoint is None else "continues"
@@ -145,6 +164,11 @@ class TrainingGroup(TrainingRun):
         self._environment = found[platform.node()]
         self.aggregator.open(self._row("running"), found)
         self._plan.kept.keep(self.folder)
+
+    @property
+    def left(self) -> list[int]:
+        """The ranks of the agents that are there."""
+        return self._members.present
 
     def abandon(self) -> None:
         """End a start that failed."""
@@ -188,6 +212,22 @@ class TrainingGroup(TrainingRun):
                 return self.aggregator.tables()
         return Run(self.folder).tables()
 
+    def deliver(self) -> None:
+        """Do nothing: agents send by themselves what they have recorded, every second."""
+
+    def _asked(self, ranks: Collection[int], of_servers: bool) -> dict[int, ModelState]:
+        agents = {rank: self.agents[rank] for rank in ranks}
+        return asked(agents, of_servers, self.experiment.timeout_seconds)
+
+    def _asked_last(self, ranks: Collection[int], of_servers: bool) -> dict[int, ModelState]:
+        """The same when the training is over: an agent that is stuck then is found."""
+        kept: dict[int, ModelState] = {}
+        calls = asking({rank: self.agents[rank] for rank in ranks}, of_servers)
+        dead = self._last.of_agents(kept, calls, "give its model", self.experiment.timeout_seconds)
+        if dead:
+            raise AgentError(next(iter(dead.values())))
+        return kept
+
     def _resume(self, checkpoint: Checkpoints) -> Epochs:
         calls = [agent.resume.remote(checkpoint.path, checkpoint.step) for agent in self.agents]
         bound = self.experiment.timeout_seconds + CALL_SECONDS
@@ -220,15 +260,20 @@ class TrainingGroup(TrainingRun):
                 self._recovery.changes.advance(calls, self.aggregator.wanted)
                 if self._recovery.holds:
                     continue
-                if calls.failed:
+                if calls.parted:
+                    self._recovery.parted(calls)
+                elif calls.failed:
                     calls.stop()
                 elif not calls.pending:
                     for rank, outcome in self._conclude(calls).items():
                         calls.outcomes.pop(rank, None)
                         self._recovery.agent_died(rank, outcome, calls)
                 if bar.visible and not calls.failed:
-                    bar.update(self._watch())
+                    bar.update(self.progress())
+                if self.beside is not None:
+                    self.beside()
         except KeyboardInterrupt:
+            self._members.forget_dataset()
             self.aggregator.end()  # all of the run may have been interrupted: none is to stand in its place
             calls.stop()
             # Ctrl-C may come before any agent's outcome is known, and an agent given up says step 0.
@@ -288,6 +333,13 @@ class TrainingGroup(TrainingRun):
 
         Gives those that have died since they did their steps, where the run is to go on.
         """
+        self._servers.on_look = calls.end_stuck
+        try:
+            return self._concluded(calls)
+        finally:
+            self._servers.on_look = None
+
+    def _concluded(self, calls: TrainCalls) -> dict[int, Outcome]:
         dead = self._wait_for(calls.over(), "end its rounds without gradients")
         if self.asynchronous or self._recovery.goes_on:
             dead |= self._all("drain", "end its pushes")
@@ -303,39 +355,38 @@ class TrainingGroup(TrainingRun):
 
     def _wait_for(self, calls: dict[int, Any], what: str) -> dict[int, Outcome]:
         """Wait for calls of agents, by rank; those that died, unless that ends the run."""
-        if not calls:
-            return {}
         bound = self.experiment.timeout_seconds + CALL_SECONDS
-        if not self._recovery.goes_on:
-            get(list(calls.values()), bound, what)
-            return {}
-        self._servers.wait(list(calls.values()), bound)
-        dead = {}
-        for rank, call in calls.items():
-            try:
-                ray.get(call, timeout=0)
-            except DEATHS as error:
-                dead[rank] = died(rank, error)
-            except RayError:
-                get([call], CALL_SECONDS, what)  # raises what people can read
-        return dead
+        dead = self._last.of_agents({}, calls, what, bound, self._servers.wait)
+        if dead and not self._recovery.goes_on:
+            raise AgentError(next(iter(dead.values())))
+        return {rank: Outcome("died", 0, reason) for rank, reason in dead.items()}
 
     def _kill(self, rank: int) -> None:
         self._actors.kill(self.agents[rank], self.places[rank])
 
-    def _watch(self) -> Any:
-        """Where the first agent is; None if it does not say."""
+    def _end_actor(self, rank: int) -> None:
+        """End an agent's actor, whatever Ray knows of it; waits for nobody."""
+        if (agent := self.agents[rank]) is not None:
+            with suppress(RayError, ValueError):
+                ray.kill(agent)
+
+    def progress(self) -> Progress | None:
+        """The step and state of the first agent; None if it does not say."""
         call = self._members.control(self._members.present[0], "progress").remote()
         done, _ = ray.wait([call], timeout=1.0)
         try:
-            return ray.get(done[0]) if done else None
+            found: Progress | None = ray.get(done[0]) if done else None
         except DEATHS:
             return None
+        return found
 
     # -- the end ---------------------------------------------------------------------------------------
 
     def _complete(self, verdict: str | None, verdicts: pa.Table | None) -> None:
-        self._monitors.stop()
+        self._members.forget_dataset()
+        if self._injector is not None:
+            self._injector.mend()
+        self._monitors.stop(CALL_SECONDS if self._outcome.status in OVER else END_SECONDS)
         if self._injector is not None:
             self._injector.moment("closing")
         try:
@@ -352,6 +403,8 @@ class TrainingGroup(TrainingRun):
         except (D5Error, RayError) as error:
             self._outcome, failure = Outcome("failed", self._outcome.step, first_line(error)), error
             verdict = verdicts = None
+        if self._injector is not None:
+            self._injector.settle(faults_told(self.folder), self.aggregator.note)
         row = self._last_row(verdict, sum(received.values()), sha256)
         self.aggregator.close(row, VERDICTS.empty_table() if verdicts is None else verdicts)
         if failure is not None:
@@ -365,9 +418,15 @@ class TrainingGroup(TrainingRun):
         told = self._ask_last()
         if self._injector is not None:
             self.aggregator.note("parameters", -1, sha256=told.hashes)
+            for unseen in self._members.ask(list(told.hashes), "unseen_faults").values():
+                self._injector.missed |= unseen
         if self.asynchronous:
             bound = self.experiment.timeout_seconds
             when_there_is_room(lambda: keep_parameters(self.folder, told.parameters), bound)
+        if self._outcome.completed:
+            present = [rank for rank in self._members.present if rank not in told.dead]
+            models = Models(self._plan, lambda: present, self._asked_last)
+            self._keep_model(models, self.aggregator.note)
         told.note_servers(self.aggregator.note)
         lost = "nothing" if self.experiment.distributed_optimizer.one_model else "its parameters"
         for rank in self._members.present:
@@ -385,7 +444,7 @@ class TrainingGroup(TrainingRun):
     def _ask_last(self) -> LastAnswers:
         """Ask all agents and servers; an error where one has died and that ends the run."""
         agents = {rank: self.agents[rank] for rank in self._members.present}
-        told = LastAnswers.of(agents, self._servers.loads(), parameters=self.asynchronous)
+        told = LastAnswers.of(self._last, agents, self._servers.loads(), parameters=self.asynchronous)
         if self._outcome.completed:
             told.check(goes_on=self._recovery.goes_on)
         return told

@@ -29,6 +29,10 @@ class Replicas:
         """The replicas of these agents."""
         return {self.of(rank) for rank in ranks}
 
+    def agents_of(self, replica: int) -> list[int]:
+        """The agents of a replica, by rank."""
+        return [rank for rank, seat in enumerate(self._seats) if seat.replica == replica]
+
     def members(self, ranks: Iterable[int]) -> list[int]:
         """All agents of the replicas of these."""
         wanted = self.numbers(ranks)

@@ -10,10 +10,11 @@ import numpy as np
 import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
-from d5ray.actors.calls import CALL_SECONDS, DEATHS, ActorDied, get
+from d5ray.actors.calls import CALL_SECONDS, DEATHS, LOOK_SECONDS, ActorDied, get
 from d5ray.actors.cluster.placement import Place, place_of
 from d5ray.actors.group.coordinator import Coordinator
 from d5ray.actors.group.replicas import Replicas
+from d5ray.actors.group.room import Room
 from d5ray.actors.group.run_row import RunPlan
 from d5ray.actors.remote import SETUP_SECONDS
 from d5ray.actors.servers.run_servers import RunServers
@@ -24,7 +25,9 @@ from d5ray.distributed.checkpoints.agreement import described
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.checkpoints.rollback import RestartPoint
 from d5ray.distributed.group.group import Group
+from d5ray.distributed.mesh.assignments import Share
 from d5ray.distributed.optimizers.exchange import ExchangeVia
+from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import AgentError, first_line
@@ -74,8 +77,10 @@ class AgentRoster:
 
     agents: actors by rank; None: it comes late. places: where they run; that of a late one is the first
     agent's until it comes. gone: those that are not there, or not yet. steps: done by each, as was known
-    last. make(rank, attempt): starts an actor.
+    last. make(rank, attempt): starts an actor. room: tells of those that wait for some.
     """
+
+    room = Room(lambda rank: "", lambda name, rank, **detail: None)
 
     def __init__(
         self,
@@ -95,12 +100,17 @@ class AgentRoster:
         self.replicas = Replicas(plan.experiment)
         self._dataset: Any = None  # reference to it
         self._asked: dict[int, Any] = {}  # references to where an agent is
+        self._addresses: dict[tuple[int, int], Address] = {}  # of windows, by rank and attempt
         self._joining: int | None = None  # who has been told where the servers are, and is not there yet
 
     @property
     def present(self) -> list[int]:
         """The ranks of the agents that are there."""
         return [rank for rank in range(len(self.agents)) if rank not in self.gone]
+
+    def where(self) -> dict[int, Place]:
+        """The places of the agents that are there, by rank."""
+        return {rank: self.places[rank] for rank in self.present}
 
     # -- how agents come -------------------------------------------------------------------------------
 
@@ -114,6 +124,14 @@ class AgentRoster:
         """Let all build their models."""
         self._dataset = ray.put(dataset)  # the agents of a node map one copy
         return self._build(self.present)
+
+    def forget_dataset(self) -> None:
+        """Let go of the data set in Ray's store: no agent is started any more.
+
+        Of what the driver still refers to, Ray would note the loss in the store of a raylet that takes its
+        leave, and end this process with exit code 1 where that is closed.
+        """
+        self._dataset = None
 
     def join(self) -> str:
         """Let all agents and servers meet for the first time; gives the name of the agents' backend."""
@@ -132,6 +150,8 @@ class AgentRoster:
             for agent, group in zip(self.agents, groups, strict=True)
         ]
         backend: str = self.servers.get(calls, self._bound, "join the group")[0]
+        if self._has_windows:
+            self._windows()  # while all answer: later one of them may stand
         return backend
 
     def enter(self, rank: int, step: int) -> None:
@@ -144,7 +164,7 @@ class AgentRoster:
         self.attempts[rank] += 1
         self.agents[rank] = self._make(rank, self.attempts[rank])
         with _of_newcomer():
-            self.servers.get([self.agents[rank].prepare.remote()], SETUP_SECONDS, "import the framework")
+            self._prepare(rank)
             self._build([rank])
             (self.places[rank],) = self._located([rank])
 
@@ -155,14 +175,14 @@ class AgentRoster:
         prepared = agent.prepare.remote()
         return {
             "import": prepared,
-            "model and data": agent.build.remote(self._dataset),
+            "model and data": agent.build.remote(self._dataset, *self._share(rank)),
             "place": agent.__ray_call__.remote(place_of),
         }
 
     # -- how they go, and form a group again -----------------------------------------------------------
 
     def drop(self, rank: int) -> None:
-        """Go on without an agent whose peers do not wait for it; `AgentError` where it was the last.
+        """Go on without an agent whose peers do not wait for it; `AgentError` where too few are left.
 
         With it go those of its replica, which must have ended their training.
         """
@@ -172,6 +192,11 @@ class AgentRoster:
         replicas, left = self.replicas, self.present
         if not left:
             raise AgentError(f"TrainingAgent(rank={rank}) died, the last one: no agent is left to go on")
+        if len(left) < (least := self._experiment.min_agents):
+            raise AgentError(
+                f"TrainingAgent(rank={rank}) died: {len(left)} of {len(self.agents)} agents are left, and "
+                f"min_agents is {least}: set a smaller min_agents, or on_failure='restart'"
+            )
         order = sorted(replicas.numbers(left))
         for other in left:
             self.tell(other, "lost", replicas.of(rank), len(order), order.index(replicas.of(other)))
@@ -194,9 +219,10 @@ class AgentRoster:
         """
         return self._form("rejoin", self._topology, sharing or {})
 
-    def begin_again(self, checkpoint: Checkpoints | None) -> Formed:
+    def begin_again(self, checkpoint: Checkpoints | None, sharing: Mapping[int, Sharing]) -> Formed:
         """A new group, where nobody has the whole state; see `TrainingAgent.begin_again`."""
-        return self._form("begin_again", None if checkpoint is None else (checkpoint.path, checkpoint.step))
+        saved = None if checkpoint is None else (checkpoint.path, checkpoint.step)
+        return self._form("begin_again", (saved, self._topology), sharing)
 
     def _form(self, method: str, given: Any, own: Mapping[int, Any] | None = None) -> Formed:
         """Let all that are there form a group by this method; given: to all; own: to each, by rank."""
@@ -228,18 +254,24 @@ class AgentRoster:
             ray.get(self.control(rank, method).remote(*arguments), timeout=TELL_SECONDS)
 
     def ask(self, ranks: Collection[int], method: str, *arguments: Any) -> dict[int, Any]:
-        """The answers of those of these agents that give one, by rank; all are asked at once."""
+        """The answers of those of these agents that give one, by rank; all are asked at once.
+
+        When one has answered, the others are given the time to hear it: who stands holds nobody up.
+        """
         there = [rank for rank in ranks if rank not in self.gone or rank == self._joining]
-        calls = {rank: self.control(rank, method).remote(*arguments) for rank in there}
-        found = {}
-        for rank, call in calls.items():
+        calls = {self.control(rank, method).remote(*arguments): rank for rank in there}
+        found: dict[int, Any] = {}
+        waiting, end = list(calls), time.monotonic() + CALL_SECONDS
+        while waiting and (left := end - time.monotonic()) > 0:
+            done, waiting = ray.wait(waiting, timeout=left)
             with suppress(RayError):
-                found[rank] = ray.get(call, timeout=CALL_SECONDS)
+                found |= {calls[each]: ray.get(each) for each in done}
+                end = min(end, time.monotonic() + TELL_SECONDS) if len(found) == 1 else end
         return found
 
     def furthest(self) -> int:
         """The most steps that one of the agents has done."""
-        return max((there.step for there in self._ask("progress").values()), default=0)
+        return max((there.step for there in self.ask(self.present, "progress").values()), default=0)
 
     def reached(self) -> int:
         """The most steps that an agent has done, as was known at the last look; looks again for the next."""
@@ -275,18 +307,33 @@ class AgentRoster:
         assert self._experiment.topology is not None
         return survivors(self._experiment.topology, self.replicas.numbers(self.gone))
 
+    def _prepare(self, rank: int) -> None:
+        """Return when an agent has started; an error where it takes too long, or no node has room for it."""
+        begun, call = time.monotonic(), self.agents[rank].prepare.remote()
+        while not ray.wait([call], timeout=0)[0] and (passed := time.monotonic() - begun) < SETUP_SECONDS:
+            self.servers.wait([call], LOOK_SECONDS)
+            self.room.look(rank, self.attempts[rank], passed)
+        if not ray.wait([call], timeout=0)[0] and (why := self.room.missing(rank)):
+            raise AgentError(
+                f"TrainingAgent(rank={rank}) could not be started again within {SETUP_SECONDS:g} s: {why}, "
+                "or take on_failure='replace', with which the others train on meanwhile"
+            )
+        self.servers.get([call], LOOK_SECONDS, "start and import the framework")
+
     def _build(self, ranks: Collection[int]) -> list[BuiltSizes]:
         """Let these build their models; in a mesh each is sent its own share of the network alone."""
-        mesh, shares = self._experiment.mesh, self._shares
-        if mesh is None or shares is None:
-            calls = [self.agents[rank].build.remote(self._dataset) for rank in ranks]
-        else:
-            own = {rank: shares.of(mesh.seat(rank)) for rank in ranks}
-            sent = {id(share): ray.put(share) for share in own.values()}
-            calls = [
-                self.agents[rank].build.remote(self._dataset, sent[id(share)]) for rank, share in own.items()
-            ]
+        own = {rank: self._share(rank) for rank in ranks}
+        sent = {id(share): ray.put(share) for shares in own.values() for share in shares}
+        calls = [
+            self.agents[rank].build.remote(self._dataset, *(sent[id(share)] for share in shares))
+            for rank, shares in own.items()
+        ]
         return self.servers.get(calls, SETUP_SECONDS, "build the model")
+
+    def _share(self, rank: int) -> list[Share]:
+        """The share of the network that an agent of a mesh holds; none of others, which have all of it."""
+        mesh, shares = self._experiment.mesh, self._shares
+        return [] if mesh is None or shares is None else [shares.of(mesh.seat(rank))]
 
     def _located(self, ranks: Collection[int]) -> list[Place]:
         return get(
@@ -319,43 +366,55 @@ class AgentRoster:
 
         begins: it has its parameters already, and so have the servers.
         """
-        peers = ExchangeVia.PEERS in self._experiment.distributed_optimizer.exchange
+        peers = self._has_windows
         self._joining = rank
         if not begins:
             self.servers.enter(rank)
+        windows = self._windows() if peers else {}
+        there = windows if peers else self.present
+        absent = set(range(len(self.agents))).difference(there, [rank])
         entry = LateEntry(
             self.coordinator.issue(self.places)[rank],
             step,
             self.servers.directory(rank),
-            self._ask("peer_address") if peers else {},
+            windows,
             self._parameters() if peers and not begins else None,
-            tuple(self.gone - {rank}),
+            tuple(sorted(absent)),
         )
         agent = self.agents[rank]
         with _of_newcomer():
             self.servers.get([agent.join_late.remote(entry)], SETUP_SECONDS, "join")
             if peers:
                 address = get([agent.peer_address.remote()], CALL_SECONDS, "say where it is")[0]
+                self._addresses[rank, self.attempts[rank]] = address
         if peers:
             for other in self.present:
                 self.tell(other, "admit", rank, address)
         self.gone.discard(rank)
         self._joining = None
 
-    def _ask(self, method: str) -> dict[int, Any]:
-        """The answers of those that give one, by rank."""
-        found = {}
-        for rank in self.present:
-            with suppress(RayError):
-                found[rank] = ray.get(self.control(rank, method).remote(), timeout=CALL_SECONDS)
-        return found
+    @property
+    def _has_windows(self) -> bool:
+        """True if agents reach each other's windows one-sidedly."""
+        return ExchangeVia.PEERS in self._experiment.distributed_optimizer.exchange
+
+    def _windows(self) -> dict[int, Address]:
+        """Where agents that are there are reached one-sidedly, by rank; without those that have just died."""
+        known = {rank: (rank, self.attempts[rank]) for rank in self.present}
+        unknown = [rank for rank, key in known.items() if key not in self._addresses]
+        for rank, address in self.ask(unknown, "peer_address").items():
+            self._addresses[known[rank]] = address
+        return {rank: self._addresses[key] for rank, key in known.items() if key in self._addresses}
 
     def _parameters(self) -> np.ndarray[Any, Any]:
-        """The parameters of one of the agents that are there."""
-        given = self._ask("flat_parameters")
-        if not given:
-            raise AgentError("no agent is left that could give a new one its parameters")
-        return np.asarray(next(iter(given.values())))
+        """The parameters of one of the agents that are there: of the first that answers."""
+        asked = {self.control(rank, "progress").remote(): rank for rank in self.present}
+        end = time.monotonic() + CALL_SECONDS
+        while asked and (done := ray.wait(list(asked), timeout=max(0.0, end - time.monotonic()))[0]):
+            given = self.control(asked.pop(done[0]), "flat_parameters").remote()
+            with suppress(RayError):
+                return np.asarray(ray.get(given, timeout=CALL_SECONDS))
+        raise AgentError("no agent is left that could give a new one its parameters")
 
     def _formed(self, calls: Mapping[Any, Group]) -> tuple[dict[int, RestartPoint], dict[int, str]]:
         """Wait until all have joined their group; what each agreed on, or why it died, by rank in it."""

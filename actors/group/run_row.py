@@ -15,6 +15,8 @@ from d5ray.distributed.faults.plan import Faults
 from d5ray.distributed.mesh.assignments import Shares
 from d5ray.experiment import Experiment
 from d5ray.metrics.probes.environment import d5ray_version
+from d5ray.metrics.record.liveness import start_of
+from d5ray.metrics.record.run_clock import RunClock
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class RunPlan:
     """A run before anything of it is started.
 
     root: the folder in which the run's own is made. kept: the experiment as the run's folder keeps it.
-    shares: of its network that the agents of a mesh get. faults: what happens to it by plan.
+    shares: of its network that the agents of a mesh get. faults: what happens to it by plan. clock: by which
+    all its times are.
     """
 
     experiment: Experiment
@@ -45,6 +48,7 @@ class RunPlan:
     kept: ArchiveFiles
     shares: Shares | None = None
     faults: Faults = field(default_factory=Faults)
+    clock: RunClock = field(default_factory=RunClock)
 
     @property
     def folder(self) -> Path:
@@ -86,6 +90,7 @@ def run_row(
         "started": started,
         "host": platform.node(),
         "driver_pid": os.getpid(),
+        "driver_start": start_of(os.getpid()),
         "ray_address": ray_address,
         "dashboard": dashboard,
         "agents": agents,

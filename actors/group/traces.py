@@ -38,4 +38,6 @@ def _warned(agent: Any) -> list[str]:
 
 def _traced(agent: Any) -> Any:
     executor = agent.executor
-    return executor if hasattr(executor, "trace") else executor._inner  # within one that is slow by plan
+    while not hasattr(executor, "trace"):
+        executor = executor._inner  # within one that is slow by plan, or accumulates
+    return executor

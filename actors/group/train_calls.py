@@ -77,10 +77,22 @@ class TrainCalls:
             for outcome in self.outcomes.values()
         )
 
+    @property
+    def parted(self) -> bool:
+        """True if all are back, since some lost a peer, and nobody has died: a connection broke alone."""
+        back = {outcome.status for outcome in self.outcomes.values()}
+        alone = "peer_lost" in back and back.issubset(("peer_lost", "completed"))
+        return alone and self._forms_again and not (self.pending or self.parting)
+
     def go_on(self, rank: int, step: int) -> None:
-        """Let an agent go on from this step."""
-        self.pending[self._members.agents[rank].train.remote(self.last - step)] = rank
+        """Let an agent go on from this step, with all others."""
+        self.resume(rank, step)
         self._from = time.monotonic(), step
+
+    def resume(self, rank: int, step: int) -> None:
+        """Let an agent go on from this step, whose others go on already."""
+        self._watch.begin([rank])
+        self.pending[self._members.agents[rank].train.remote(self.last - step)] = rank
 
     def rate(self, step: int) -> float:
         """Steps a second until this step, since agents went on last."""
@@ -132,21 +144,28 @@ class TrainCalls:
         self.pending.clear()
 
     def end_stuck(self, wanted: Collection[int] = ()) -> None:
-        """Kill an agent that is stuck: it is dead then. wanted: ranks that the run itself waits for."""
+        """Kill an agent or a server that is stuck: it is dead then. wanted: ranks that the run waits for."""
         lost = any(outcome.status == "peer_lost" for outcome in self.outcomes.values())
         stuck = self._watch.look(self.pending.values(), wanted, lost=lost)
         if stuck is None:
             return
-        self._stuck[stuck.rank] = stuck.reason
-        self._note("agent_stuck", stuck.rank, seconds=stuck.seconds, reason=stuck.reason, waits=stuck.waits)
-        self._kill(stuck.rank)
+        if isinstance(stuck.who, tuple):
+            self._members.servers.end(stuck.who, stuck.seconds, stuck.reason, stuck.waits)
+            return
+        self._stuck[stuck.who] = stuck.reason
+        self._note("agent_stuck", stuck.who, seconds=stuck.seconds, reason=stuck.reason, waits=stuck.waits)
+        self._kill(stuck.who)
 
     def interrupted(self, lost: int) -> dict[int, Outcome]:
         """Wait for all, which notice that they have lost this agent; how they ended, by rank."""
         found = self.outcomes | self._noticed(lost, list(self.pending.values()))
+        self.forget()
+        return found
+
+    def forget(self) -> None:
+        """All are to go on: how they came back does not count any more."""
         self.outcomes.clear()
         self._death_by = 0.0
-        return found
 
     def left_alone(self, lost: int, members: Collection[int]) -> dict[int, Outcome]:
         """Wait for the agents that hold a network with this one, which has died; how they ended, by rank."""

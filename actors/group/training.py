@@ -3,8 +3,8 @@
 import contextlib
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self, final
@@ -12,10 +12,13 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 import pyarrow as pa
 
+from d5ray.actors.group.models import Models
 from d5ray.actors.group.progress_bar import Bar
 from d5ray.actors.group.run_row import RunPlan, run_row
 from d5ray.agent.building import BuiltSizes
+from d5ray.agent.loop import Progress
 from d5ray.agent.outcome import RUN_STATUS, Outcome, worst
+from d5ray.archive.models import model_of
 from d5ray.checks import check_count
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.topologies.plain_data import drawn
@@ -24,20 +27,31 @@ from d5ray.experiment import Experiment
 from d5ray.failures.interrupts import held
 from d5ray.failures.tracebacks import keep
 from d5ray.failures.unforeseen import foreseen
+from d5ray.metrics.record.artifacts import MODEL
+from d5ray.metrics.record.files import when_there_is_room
+from d5ray.metrics.record.model_state import ModelState, kept_model
 from d5ray.training.batches.epochs import Epochs, Position
 from d5ray.training.schedules import Schedule, never
+
+
+class EndedEarly(KeyboardInterrupt):
+    """Raised `beside` a training, ends it as Ctrl-C does; its words are why, for the run's row."""
 
 
 class TrainingRun(ABC):
     """The agents of one run. A context manager: leaving it closes the group.
 
     run_id, folder: of the run's tables. communicator: the backend by which the agents exchange. built: what
-    an agent made of the experiment.
+    an agent made of the experiment. beside: called again and again while agents train, by whoever waits for
+    them. startup_seconds: of what a start did, in order.
     """
 
     agents: list[Any]
     built: BuiltSizes
     communicator: str
+    startup_seconds: dict[str, float]
+    beside: Callable[[], None] | None = None
+    _models: Models
     closing_errors: ClassVar[tuple[type[Exception], ...]] = (D5Error,)
 
     def __init__(self, plan: RunPlan) -> None:
@@ -46,7 +60,7 @@ class TrainingRun(ABC):
         assert plan.experiment.topology is not None
         self._graph = drawn(plan.experiment.topology)
         self._begun: float | None = None  # when the first training did
-        self._started = datetime.now(UTC)
+        self._started = plan.clock.now()
         self._outcome = Outcome("completed", 0)
         self._closed = False
         self._until: Position | None = None  # the end of the training under way, if it is of whole epochs
@@ -94,9 +108,11 @@ class TrainingRun(ABC):
         with Bar(name, first, first + steps, show=progress) as bar:
             try:
                 self._outcome = worst(self._train(first, first + steps, bar))
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as error:
                 if self._outcome.completed:
                     self._interrupted(first)
+                if isinstance(error, EndedEarly):
+                    self._outcome = replace(self._outcome, reason=str(error))
                 raise
             except Exception as error:
                 self._outcome = Outcome("failed", first, first_line(error))
@@ -117,6 +133,46 @@ class TrainingRun(ABC):
         """A copy of the parameters of the agent with this rank, by name."""
 
     @final
+    def state_dict(self, rank: int | str = 0) -> dict[str, Any]:
+        """A copy of the model's tensors, parameters and buffers, by the model's own names and in its types.
+
+        rank: of the agent whose model it is (in a mesh, of the replica, whose agents put theirs together);
+        "mean": of every tensor the mean over all agents, which is what decentralized rules approach;
+        "servers": the parameters that parameter servers have, with the buffers of the first agent. A rule
+        with one model has the same everywhere; see its `invariant`. When a training has ended, an agent's is
+        the model that it has evaluated; while one goes on, as another thread may ask, the one after its last
+        step.
+
+        Tensors of PyTorch where the agents' executor is PyTorch's, otherwise arrays of NumPy. Raises
+        `AgentError` for an agent that is not there, `ConfigurationError` for servers of a rule without.
+        """
+        return self.model_state(rank).state_dict()
+
+    @final
+    def model(self, rank: int | str = 0) -> Any:
+        """The trained model: the experiment's module with the tensors of `state_dict`, in evaluation mode.
+
+        A `Network`, where the experiment's is one, or the executor runs nothing else.
+        """
+        return model_of(self.experiment, self.model_state(rank))
+
+    @final
+    def model_state(self, rank: int | str = 0) -> ModelState:
+        """The trained model as named tensors, which `write` keeps as a file; see `state_dict` for rank."""
+        if self._closed:
+            kept = kept_model(self.folder)
+            if rank == (0 if self.experiment.save_model == "agent" else self.experiment.save_model):
+                return kept
+            raise AgentError(
+                f"{self!r} is closed, and keeps the model of {kept.of}: ask for another one before"
+            )
+        return self._models.of(rank)
+
+    @abstractmethod
+    def resize(self, agents: int) -> None:
+        """Let the run have this number of agents; see `d5ray.resize`."""
+
+    @final
     def metrics(self) -> pa.Table:
         """The `samples` table: one row a measured value. Rows of finished calls of `train` are all there."""
         return self.tables()["samples"]
@@ -124,6 +180,19 @@ class TrainingRun(ABC):
     @abstractmethod
     def tables(self) -> dict[str, pa.Table]:
         """All tables of the run, by name."""
+
+    @abstractmethod
+    def progress(self) -> Progress | None:
+        """The step and state of the first agent; None if it does not say."""
+
+    @property
+    @abstractmethod
+    def left(self) -> list[int]:
+        """The ranks of the agents that are there."""
+
+    @abstractmethod
+    def deliver(self) -> None:
+        """Bring into `tables` what agents have recorded by now; called `beside` a training."""
 
     @final
     def close(self, *, verdict: str | None = None, verdicts: pa.Table | None = None) -> None:
@@ -171,6 +240,21 @@ class TrainingRun(ABC):
 
         Ctrl-C is raised again, when all were stopped and `_interrupted` was called.
         """
+
+    def _keep_model(self, models: Models, note: Callable[..., None]) -> None:
+        """Keep the trained model beside the run's tables, or say in an event why not."""
+        which, most = self.experiment.save_model, self.experiment.save_model_bytes
+        if which == "no":
+            return
+        try:
+            if self.built.parameter_bytes > most:
+                raise ConfigurationError(f"its parameters alone have {self.built.parameter_bytes:,} bytes")
+            state = models.of(models.first if which == "agent" else which)
+            if state.nbytes > most:
+                raise ConfigurationError(f"it has {state.nbytes:,} bytes")
+            when_there_is_room(lambda: state.write(self.folder / MODEL), self.experiment.timeout_seconds)
+        except D5Error as error:
+            note("model_not_kept", -1, reason=first_line(error), save_model=which, save_model_bytes=most)
 
     @abstractmethod
     def _complete(self, verdict: str | None, verdicts: pa.Table | None) -> None:
@@ -234,7 +318,7 @@ class TrainingRun(ABC):
         return self._row(RUN_STATUS.get(self._outcome.status, self._outcome.status)) | {
             "stop_reason": self._outcome.reason or None,
             "verdict": verdict,
-            "ended": datetime.now(UTC),
+            "ended": self._plan.clock.now(),
             "steps": self._outcome.step,
             "rows": rows,
             "parameters_sha256": parameters_sha256,

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from d5ray.metrics.queries.source import Limits
 from d5ray.metrics.record.artifacts import keep_file
 from d5ray.metrics.record.columns import expand
 from d5ray.metrics.record.live_consensus import Probes
+from d5ray.metrics.record.run_clock import RunClock
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import Run, RunWriter
 
@@ -45,7 +45,7 @@ class MetricsAggregator:
     """The actor that stores a run's rows. What `append` has returned for is on disk and readable.
 
     again: in the place of one that died; it goes on with the files that are there. one_sided: whether no
-    agent of the run waits for another.
+    agent of the run waits for another. clock: the run's.
     """
 
     def __init__(
@@ -55,12 +55,14 @@ class MetricsAggregator:
         exporter: MetricsExporter | None = None,
         again: bool = False,
         one_sided: bool = False,
+        clock: RunClock | None = None,
     ) -> None:
         import pyarrow.parquet  # noqa: F401, PLC0415 - while the agents still import their framework
 
         pa.array([""])  # imports pandas
         self._writer = RunWriter(Path(root), run_id)
         self._folder = Path(root) / run_id
+        self._clock = clock or RunClock()
         self._lock = threading.Lock()  # the monitor of this node writes from a thread of its own
         self._monitor: NodeMonitor | None = None
         self._received = self._written = 0  # rows of samples
@@ -148,7 +150,9 @@ class MetricsAggregator:
         Its rows go on behind those of an aggregator that died.
         """
         first = self._writer.arrived(f"NodeMonitor({node})", 0)["rows"] or 0
-        self._monitor = NodeMonitor(self._folder.name, node, _Own(self), seconds, pids, first=first)
+        self._monitor = NodeMonitor(
+            self._folder.name, node, _Own(self), seconds, pids, first=first, clock=self._clock
+        )
         return self._monitor.start()
 
     def phase(self, name: str) -> None:
@@ -214,7 +218,7 @@ class MetricsAggregator:
         if self._endpoint is not None:
             self._endpoint.stop()
         self._writer.write_table("verdicts", verdicts)
-        now = datetime.now(UTC)  # an event may have come since the row was made: of a death meanwhile
+        now = self._clock.now()  # an event may have come since the row was made: of a death meanwhile
         self._writer.update_run(**run_row | {"ended": now})
         self._writer.close()
 
@@ -224,7 +228,7 @@ class MetricsAggregator:
         try:
             yield
         except DiskFull as error:
-            self._full = self._full or (time.time_ns(), time.perf_counter_ns(), str(error))
+            self._full = self._full or (self._clock.time_ns(), time.perf_counter_ns(), str(error))
             raise
         if self._full is not None:
             self._note_room(*self._full)
@@ -237,7 +241,7 @@ class MetricsAggregator:
             "t_wall": t_wall, "t_mono": t_mono, "detail": json.dumps({"reason": reason}),
         }  # fmt: skip
         freed = {
-            "name": "disk_freed", "t_wall": time.time_ns(), "t_mono": time.perf_counter_ns(),
+            "name": "disk_freed", "t_wall": self._clock.time_ns(), "t_mono": time.perf_counter_ns(),
             "duration": seconds, "detail": json.dumps({"seconds": round(seconds, 3)}),
         }  # fmt: skip
         batch = table_of("events", [row, row | freed]).combine_chunks().to_batches()[0]

@@ -13,13 +13,14 @@ from ray.exceptions import RayError
 
 from d5ray.actors.calls import CALL_SECONDS, ActorDied, get
 from d5ray.actors.metrics.aggregator import MetricsAggregator
-from d5ray.actors.metrics.keeper import AggregatorKeeper
+from d5ray.actors.metrics.keeper import GONE_SECONDS, AggregatorKeeper
 from d5ray.actors.metrics.running import ACTOR_NAME, CONTROL
 from d5ray.actors.metrics.sink import ToAggregator
 from d5ray.actors.session import session
-from d5ray.errors import AgentError, D5Error, DiskFull, RayLost, first_line
+from d5ray.errors import AgentError, D5Error, DiskFull, RayLost, StorageError, first_line
 from d5ray.metrics.record.delivery import RETRY_SECONDS, Delivery
 from d5ray.metrics.record.files import ROOM_SECONDS
+from d5ray.metrics.record.run_clock import RunClock
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import RunWriter
 
@@ -39,9 +40,14 @@ class AggregatorClient:
     """
 
     def __init__(
-        self, folder: Path, start_again: Callable[[], Any], seconds: float, stuck_seconds: float
+        self,
+        folder: Path,
+        start_again: Callable[[], Any],
+        seconds: float,
+        stuck_seconds: float,
+        clock: RunClock,
     ) -> None:
-        self._folder, self._seconds = folder, seconds
+        self._folder, self._seconds, self._clock = folder, seconds, clock
         stuck_seconds = stuck_seconds or seconds
         self._keeper = AggregatorKeeper(
             start_again, self.note, self._restored, self._send, seconds, stuck_seconds
@@ -206,6 +212,8 @@ class AggregatorClient:
         """Return when what was noted is stored."""
         while self._send():
             self.check()
+            if self._keeper.ended and self._notes.away:
+                raise AgentError("the run's aggregator died, and none is to come in its place")
             time.sleep(RETRY_SECONDS / 10)
 
     def _take_over(self, error: Exception) -> MetricsAggregator:
@@ -213,12 +221,25 @@ class AggregatorClient:
         self.end()
         if session.lost():
             session.end_processes()  # the aggregator's too, which holds the files
-        self._own = MetricsAggregator(str(self._folder.parent), self._folder.name, again=True)
+        self._own = self._in_this_process()
         for method, given in self._notes.left():
             getattr(self._own, method)(*given)
         if session.lost():
             self._own.append_events(self._event("ray_lost", -1, {"reason": first_line(error)}))
         return self._own
+
+    def _in_this_process(self) -> MetricsAggregator:
+        """One that has the run's files, as soon as a process that is being ended has let go of them."""
+        deadline = time.monotonic() + GONE_SECONDS
+        while True:
+            try:
+                return MetricsAggregator(
+                    str(self._folder.parent), self._folder.name, again=True, clock=self._clock
+                )
+            except StorageError as error:
+                if not isinstance(error.__cause__, BlockingIOError) or time.monotonic() > deadline:
+                    raise
+            time.sleep(RETRY_SECONDS)
 
     def _restored(self, actor: Any) -> None:
         """Let another aggregator do what the one before did beside the rows."""
@@ -232,8 +253,9 @@ class AggregatorClient:
             actor.phase.remote(self._phase or "run")
 
     def _event(self, name: str, rank: int, detail: dict[str, object]) -> pa.RecordBatch:
+        now = time.perf_counter_ns()
         row = {
             "run_id": self._folder.name, "agent": "driver", "rank": rank, "name": name,
-            "t_wall": time.time_ns(), "t_mono": time.perf_counter_ns(), "detail": json.dumps(detail),
+            "t_wall": now + self._clock.wall_minus_mono, "t_mono": now, "detail": json.dumps(detail),
         }  # fmt: skip
         return table_of("events", [row]).combine_chunks().to_batches()[0]

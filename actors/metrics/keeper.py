@@ -59,6 +59,11 @@ class AggregatorKeeper:
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(END_SECONDS)  # it waits longer for a head of Ray that is gone
 
+    @property
+    def ended(self) -> bool:
+        """True if nobody watches any more, so that no other comes."""
+        return self._over.is_set()
+
     def check(self) -> None:
         """Raise what ends the run: no aggregator can be started, or the disk stays full."""
         if self._failure is not None:
@@ -140,6 +145,7 @@ class AggregatorKeeper:
                 reason = why
                 continue
             if self._over.is_set() or session.lost():
+                self._drop(actor)
                 return
             self._restored(actor)
             self._note("aggregator_restored", -1, seconds=round(time.monotonic() - begin, 3))
@@ -147,6 +153,12 @@ class AggregatorKeeper:
                 self.actor = actor
                 self._came.notify_all()
             return
+
+    def _drop(self, actor: Any) -> None:
+        """End one that nobody asks any more, perhaps before its first answer: the driver needs its files."""
+        with suppress(RayError, ValueError):
+            ray.kill(actor)
+        self._kill()
 
     def _kill(self) -> None:
         """End the process for good, also one that was stopped: it has the lock of the run's files."""

@@ -1,5 +1,6 @@
 """The driver's side of the node monitors: one on every node of a run, all told when a training goes on"""
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, final
@@ -46,15 +47,17 @@ class Monitors:
         if self._here:
             self._aggregator.phase(name)
 
-    def stop(self) -> None:
-        """Let all read once more, send their rows, and end; one that died has left what it had sent."""
+    def stop(self, seconds: float) -> None:
+        """Let all read once more, send their rows, and end; one that died has left what it had sent.
+
+        seconds: in which all have done so; a host may be out of reach.
+        """
         if self._here:
             self._here = False
             with suppress(D5Error, RayError):
                 self._aggregator.stop_watching()
         actors, self._actors = self._actors, []
-        for actor in actors:
-            try:
-                get([actor.stop.remote()], CALL_SECONDS, "end its watch")
-            except (D5Error, RayError):
-                continue
+        calls, end = [actor.stop.remote() for actor in actors], time.monotonic() + seconds
+        for call in calls:
+            with suppress(D5Error, RayError):
+                get([call], max(0.0, end - time.monotonic()), "end its watch")

@@ -7,13 +7,21 @@ from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 
 
-def check_resize(experiment: Mapping[str, Any], agents: object, *, one_sided: bool = False) -> None:
+def check_resize(experiment: Mapping[str, Any], agents: int, *, one_sided: bool = False) -> None:
     """Raise `ConfigurationError` unless an experiment, as `describe` gives it, can have that many agents."""
-    if experiment.get("mesh") is not None:
-        raise ConfigurationError("the run trains on a mesh, whose agents share a network: it keeps them all")
     if one_sided:
         raise ConfigurationError(
             "the agents of the run do not wait for each other's steps, so there is none that all reach "
             "together: take late=(Late(agent=3, seconds=60),) for agents that join later"
         )
-    check_count("agents", agents, experiment.get("min_agents", 1), experiment["agents"])
+    least = experiment.get("min_agents", 1)
+    check_count("agents", agents, least, experiment["agents"])
+    mesh = experiment.get("mesh") or {"stages": 1, "parts": 1}
+    replica = mesh["stages"] * mesh["parts"]
+    if agents % replica:
+        possible = range(-(-least // replica) * replica, experiment["agents"] + 1, replica)
+        raise ConfigurationError(
+            f"agents is {agents}, and a replica of the run's mesh is {mesh['stages']} stages × "
+            f"{mesh['parts']} parts = {replica} agents, which come and go together: take one of "
+            f"{', '.join(map(str, possible))}"
+        )

@@ -1,7 +1,7 @@
 """The parameter servers of a run: of every stage and part of its mesh, each with its own parameters"""
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, final
 
@@ -9,6 +9,7 @@ import ray
 from ray.exceptions import RayError
 
 from d5ray.actors.calls import LOOK_SECONDS, get
+from d5ray.actors.cluster.placement import Place
 from d5ray.actors.servers.parameter_server import ParameterServer
 from d5ray.actors.servers.server_actors import ServerActors
 from d5ray.actors.session import session
@@ -24,6 +25,11 @@ from d5ray.training.batches.epochs import Epochs
 Of = tuple[int, int]  # a stage and a part
 Which = tuple[Of, int]  # of whom, and the number of the actor among theirs
 Make = Callable[[ResolvedServers, str, ParameterServer, int], Any]
+Kill = Callable[[Any, Place], None]
+
+
+def _nothing(**_: object) -> None:
+    """Do nothing, as long as nobody has said what to do."""
 
 
 @final
@@ -32,11 +38,14 @@ class RunServers:
 
     Without a mesh they are those of stage 0 and part 0; those of a mesh go on only together.
     make(resolved, suffix, server, number): starts the actor that is to be this server; suffix: what stands
-    behind its name.
+    behind its name. kill(actor, place): ends its process.
+
+    on_death(which): restores a server. on_stuck(**detail): keeps an event. on_look(): looks after the agents
+    now and then in waits for them; None: somebody else does, or they only start.
     """
 
-    def __init__(self, experiment: Experiment, make: Make) -> None:
-        self._experiment, self._make = experiment, make
+    def __init__(self, experiment: Experiment, make: Make, kill: Kill) -> None:
+        self._experiment, self._make, self._kill = experiment, make, kill
         self._servers: dict[Of, ServerActors] = {}
         self._suffixes: dict[Of, str] = {(0, 0): ""}
         mesh = experiment.mesh
@@ -47,7 +56,10 @@ class RunServers:
                 for part in range(mesh.parts)
             }
         self._restorable = experiment.on_failure != "stop"
-        self.on_death: Callable[[Which], None] = self._fail  # restores a server
+        self.on_death: Callable[[Which], None] = self._fail
+        self.on_stuck: Callable[..., None] = _nothing
+        self.on_look: Callable[[], None] | None = None
+        self._reasons: dict[Which, str] = {}  # why servers were ended
         self._paused: set[int] = set()  # agents that have done their steps
 
     def start(self, epochs: Epochs) -> None:
@@ -56,8 +68,14 @@ class RunServers:
             resolved = self._experiment.resolved_servers.timed(epochs, self._experiment.replicas)
             for of, suffix in self._suffixes.items():
                 make = partial(self._make, resolved, suffix)
-                died = partial(self._died, of)
-                self._servers[of] = ServerActors(resolved, self._experiment, make, died)
+                self._servers[of] = ServerActors(
+                    resolved,
+                    self._experiment,
+                    make,
+                    partial(self._died, of),
+                    partial(self._late, of),
+                    self._kill,
+                )
 
     def open(self, groups: Sequence[Group]) -> None:
         """Let all servers serve agents whose groups are these."""
@@ -82,6 +100,33 @@ class RunServers:
         """The number-th server of all, as an actor."""
         actors = [actor for servers in self._servers.values() for actor in servers.actors]
         return actors[number]
+
+    def sign_of_life(self, which: Which) -> Any:
+        """A reference to what a server answers at any time, unless its process stands."""
+        of, number = which
+        return self._servers[of].actors[number].alive.options(concurrency_group="control").remote()
+
+    def end(self, which: Which, seconds: float, reason: str, waits: Mapping[int, list[str]]) -> None:
+        """End a server that is stuck; it is dead then. waits: what agents wait in, by rank."""
+        self._reasons[which] = reason
+        self.on_stuck(server=self.name(which), seconds=round(seconds, 3), reason=reason, waits=waits)
+        of, number = which
+        self._servers[of].end(number)
+
+    def why(self, which: Which) -> str:
+        """The sentence that says how a server died, which has."""
+        return self._reasons.pop(which, f"{self.name(which)} died")
+
+    def of_agent(self, rank: int) -> set[Which]:
+        """All servers of an agent's stage and part: those that it asks, and those that these ask."""
+        seat = self._seat(rank)
+        of = seat.stage, seat.part
+        servers = self._servers.get(of)
+        return set() if servers is None else {(of, number) for number in range(len(servers.actors))}
+
+    def named(self, name: str) -> Which:
+        """The server with this name."""
+        return next(which for which in self.watching.values() if self.name(which) == name)
 
     def name(self, which: Which) -> str:
         """The name of a server."""
@@ -191,6 +236,8 @@ class RunServers:
             done, _ = ray.wait([*waiting, *watched], num_returns=1, timeout=min(left, LOOK_SECONDS))
             session.check_alive()
             self.snapshot()
+            if self.on_look is not None:
+                self.on_look()
             for reference in done:
                 if reference in waiting:
                     waiting.remove(reference)
@@ -201,8 +248,12 @@ class RunServers:
     def _died(self, of: Of, number: int) -> None:
         self.on_death((of, number))
 
+    def _late(self, of: Of, number: int, seconds: float, doing: str) -> None:
+        which = of, number
+        self.end(which, seconds, f"{self.name(which)} did not {doing} within {seconds:.0f} s", {})
+
     def _fail(self, which: Which) -> None:
-        raise AgentError(f"{self.name(which)} died before the agents had joined: begin the run anew")
+        raise AgentError(f"{self.why(which)}, before the agents had joined: begin the run anew")
 
     def _served(self, of: Of, group: int | None) -> list[int]:
         """The ranks that speak to the servers of a group, or of the root, of a stage and part."""
@@ -217,6 +268,9 @@ class RunServers:
 
     def _of(self, rank: int) -> tuple[ServerActors | None, int]:
         """The servers of an agent, and its replica, by which they know it."""
-        mesh = self._experiment.mesh
-        seat = Seat(rank, 0, 0) if mesh is None else mesh.seat(rank)
+        seat = self._seat(rank)
         return self._servers.get((seat.stage, seat.part)), seat.replica
+
+    def _seat(self, rank: int) -> Seat:
+        mesh = self._experiment.mesh
+        return Seat(rank, 0, 0) if mesh is None else mesh.seat(rank)

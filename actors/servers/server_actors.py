@@ -10,7 +10,7 @@ import ray
 from ray.exceptions import RayError
 
 from d5ray.actors.calls import CALL_SECONDS, ActorDied, ActorLate, get
-from d5ray.actors.cluster.placement import Place, end_process, place_of
+from d5ray.actors.cluster.placement import Place, place_of
 from d5ray.actors.servers.parameter_server import ParameterServer
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.group.group import Group
@@ -57,14 +57,22 @@ class ServerActors:
     """All shards' actors: the root's, then those of every group.
 
     make(server, number): starts the actor that is to be this server, the number-th of all. died(number):
-    restores one that died, or raises what ends the run. A call of one that dies or does not answer restores
+    restores one that died, or raises what ends the run. late(number, seconds, doing): ends one that did not
+    do this in time. kill(actor, place): ends a process. A call of one that dies or does not answer restores
     it, and is made again.
     """
 
     def __init__(
-        self, resolved: ResolvedServers, experiment: Experiment, make: Make, died: Callable[[int], None]
+        self,
+        resolved: ResolvedServers,
+        experiment: Experiment,
+        make: Make,
+        died: Callable[[int], None],
+        late: Callable[[int, float, str], None],
+        kill: Callable[[Any, Place], None],
     ) -> None:
-        self._resolved, self._make, self._died = resolved, make, died
+        self._resolved, self._make, self._died, self._late = resolved, make, died, late
+        self._kill = kill
         self._seconds = experiment.timeout_seconds
         self._patience = min(CALL_SECONDS, max(LEAST_SECONDS, self._seconds / 2))
         self._agents = experiment.replicas
@@ -150,7 +158,7 @@ class ServerActors:
                 if due:
                     shard.coming = _Snapshot(shard.actor.state.remote())
             elif time.monotonic() - shard.coming.asked > self._patience:
-                self._end(shard)
+                self._late(shard.number, self._patience, "give its state")
                 self._died(shard.number)
 
     def keep(self) -> None:
@@ -167,6 +175,8 @@ class ServerActors:
         Raises `ActorDied` where it dies again meanwhile.
         """
         shard = self._shards[number]
+        with suppress(RayError, ValueError):
+            ray.kill(shard.actor)  # which Ray may have lost sight of alone
         fresh = self._started(shard.server, shard.number)
         shard.actor, shard.coming, shard.watching = fresh.actor, None, fresh.watching
         self._serve(shard)
@@ -183,6 +193,14 @@ class ServerActors:
         if (before := self._before(shard)) in self._copied:
             self._copy(before)
         return found
+
+    def end(self, number: int) -> None:
+        """End the process of a server that is stuck."""
+        shard = self._shards[number]
+        if shard.place is not None:
+            self._kill(shard.actor, shard.place)
+        else:
+            ray.kill(shard.actor)
 
     def address(self, number: int) -> Address:
         """The address of the number-th server."""
@@ -279,7 +297,7 @@ class ServerActors:
                 except ActorDied:
                     pass
                 except ActorLate:
-                    self._end(shard)
+                    self._late(shard.number, self._patience, doing)
                 self._died(shard.number)
                 call = getattr(shard.actor, method).remote(*arguments)
         return found
@@ -324,13 +342,6 @@ class ServerActors:
     def _started(self, server: ParameterServer, number: int) -> _Shard:
         actor = self._make(server, number)
         return _Shard(server, number, actor, watching=actor.watch.options(concurrency_group="watch").remote())
-
-    @staticmethod
-    def _end(shard: _Shard) -> None:
-        """End a process that does not answer."""
-        ray.kill(shard.actor)
-        if shard.place is not None:
-            end_process(shard.place)
 
     def _serve(self, shard: _Shard) -> None:
         place: Place = get([shard.actor.__ray_call__.remote(place_of)], CALL_SECONDS, "answer")[0]

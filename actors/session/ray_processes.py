@@ -17,8 +17,8 @@ HEAD_SECONDS = 20.0  # in which the head of a cluster may come back
 KNOCK_SECONDS = 2.0  # between two looks at it
 
 ADVICE = (
-    "the run cannot go on, what was measured until then is kept; if nobody ended it, memory may have run out "
-    "(look at `dmesg`, and at the logs of Ray): begin the run anew"
+    "the run cannot go on, what was measured until then is kept; if nobody ended it, memory may have run "
+    "out, or /dev/shm (look at `dmesg`, `df /dev/shm`, and at the logs of Ray): begin the run anew"
 )
 
 

@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 5.0  # with a process that cannot be killed
 def marked(marker: bytes) -> list[int]:
     """The ids of all processes that carry the marker, without this one."""
     found = []
-    for name in os.listdir("/proc"):  # noqa: PTH208 - starts in milliseconds, without pathlib
+    for name in _processes():
         if not name.isdigit() or int(name) == os.getpid():
             continue
         with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:  # noqa: PTH123
@@ -35,11 +35,18 @@ def marked(marker: bytes) -> list[int]:
 def titled(folder: str) -> list[int]:
     """The ids of all processes that call themselves `ray::…` and have a file in the folder open."""
     found = []
-    for name in os.listdir("/proc"):  # noqa: PTH208
+    for name in _processes():
         with contextlib.suppress(OSError):
             if name.isdigit() and _is_titled(name) and any(_within(folder, name)):
                 found.append(int(name))
     return found
+
+
+def _processes() -> list[str]:
+    """The names in /proc; none where there is no Linux: there Ray's own fate sharing has to do."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.listdir("/proc")  # noqa: PTH208 - starts in milliseconds, without pathlib
+    return []
 
 
 def still_runs(pid: int) -> bool:

@@ -20,18 +20,19 @@ from typing import Any, TypeVar
 import ray
 from ray.job_config import JobConfig
 
-from d5ray.actors.session import reaper, submitted_job
-from d5ray.actors.session.around_start import environment_of, signals_kept
+from d5ray.actors.session import ray_private, reaper, submitted_job
+from d5ray.actors.session.around_start import environment_of, group_of_their_own, signals_kept
 from d5ray.actors.session.in_thread import in_thread
 from d5ray.actors.session.ray_processes import ADVICE, HEAD_SECONDS, Children, Elsewhere, Vital
 from d5ray.actors.session.starter import Starter
+from d5ray.actors.session.tokens import check_token
 from d5ray.checks import check_address
 from d5ray.display.visible_text import one_line
 from d5ray.errors import D5Error, PlacementError, RayLost, first_line
 from d5ray.failures.tracebacks import keep
 from d5ray.identity import checkout
 
-_RAY_PRINTS = ray._private.worker.print_to_stdstream  # what prints lines of the actors, and Ray's own
+_RAY_PRINTS = ray_private.prints()  # what prints lines of the actors, and Ray's own
 _ENDS = ("A worker died or was killed", "Raylet is terminated")  # begin Ray's own messages about these
 FOLDER_BYTES = 32 << 20  # of sockets and logs
 LOOK_SECONDS = 0.05  # between two looks whether Ray lives, while it is asked something
@@ -142,7 +143,8 @@ def connect(address: str | None, *, cpus: int, metadata: dict[str, str], quiet: 
             check_answers(wanted)
             _join(wanted, job, quiet)
         else:
-            _embed(cpus, job, quiet)
+            with group_of_their_own():
+                _embed(cpus, job, quiet)
     _session = _describe(embedded=_embedded is not None, seconds=time.perf_counter() - begin)
     _vital = _watched(_session)
     return _session
@@ -203,15 +205,13 @@ def abandon() -> None:
     """
     global _abandoned
     _abandoned = True
-    atexit.unregister(ray._private.worker.shutdown)
+    ray_private.leave_connected()
 
 
 def _watched(session: Session) -> Vital | None:
-    worker = ray._private.worker
-    if session.embedded:
-        return Children.of_ray(worker._global_node.all_processes, worker._global_node.gcs_address)
-    node = worker.global_worker.node
-    return Elsewhere(session.address, None if node is None else node.raylet_socket_name)
+    if session.embedded and (started := ray_private.started()) is not None:
+        return Children.of_ray(*started)
+    return Elsewhere(session.address, ray_private.raylet_socket())
 
 
 def _start(environment: dict[str, str], **arguments: Any) -> None:
@@ -220,7 +220,7 @@ def _start(environment: dict[str, str], **arguments: Any) -> None:
 
     def start() -> None:
         with environment_of(environment):
-            ray._private.worker.print_to_stdstream = _shown
+            ray_private.print_by(_shown)
             ray.init(logging_level=logging.CRITICAL, **arguments)  # why it fails is in what it raises
         logging.getLogger("ray").setLevel(logging.ERROR)
 
@@ -242,12 +242,15 @@ def _shown(data: dict[str, Any], ignore_prefix: bool) -> None:
         return
     lines = [one_line(line) for text in data.get("lines", ()) for line in text.splitlines() or [""]]
     own = not str(data.get("pid")).isdigit()
-    if not (own and lines and lines[0].startswith(_ENDS)):
+    if _RAY_PRINTS is not None and not (own and lines and lines[0].startswith(_ENDS)):
         _RAY_PRINTS(data | {"lines": lines, "is_err": data["is_err"] or own}, ignore_prefix)
 
 
 def check_answers(address: str) -> None:
-    """Raise unless a gRPC server answers at this address; Ray itself would try for most of a minute."""
+    """Raise unless a gRPC server answers at this address, and takes this process's token if it asks for one.
+
+    Ray itself would try for most of a minute.
+    """
     import grpc  # noqa: PLC0415 - only where a cluster is joined
 
     if check_address(address) == "auto":
@@ -255,6 +258,7 @@ def check_answers(address: str) -> None:
     channel = grpc.insecure_channel(address)
     try:
         grpc.channel_ready_future(channel).result(timeout=ANSWER_SECONDS)
+        check_token(channel, address)
     except grpc.FutureTimeoutError:
         raise PlacementError(
             f"no Ray answers at {address} within {ANSWER_SECONDS:g} s: check the address and that the head "
@@ -277,8 +281,13 @@ def reachable(address: str) -> str:
 def folder_of(address: str) -> Path:
     """The folder of the session of the Ray at this address, on this node; raises as `connect` does."""
     connect(address, cpus=0, metadata={"task": "find the session's folder"}, quiet=True)
-    folder = Path(ray._private.worker.global_worker.node.get_session_dir_path())
+    folder = ray_private.session_folder()
     shutdown()
+    if folder is None:
+        raise PlacementError(
+            f"Ray {ray.__version__} does not say where the folder of its session is: d5ray knows it of the "
+            "versions that it is tested with, see docs/guide/installing.md"
+        )
     return folder
 
 
@@ -301,7 +310,8 @@ def _join(address: str, job: JobConfig, quiet: bool) -> None:
         _start({}, address=address, job_config=job, log_to_driver=not quiet)
     except ConnectionError as error:
         raise PlacementError(
-            f"no Ray found at {address!r}: {error}; start one with `ray start --head`, or leave --address out"
+            f"no Ray found at {address!r}: {error}; start one with `ray start --head`, or leave --address "
+            "out; if it asks for a token: `export RAY_AUTH_MODE=token`"
         ) from error
     if submitted_job.submitted():
         submitted_job.annotate(metadata)
@@ -364,7 +374,7 @@ def _folder() -> str:
 
 def _describe(*, embedded: bool, seconds: float) -> Session:
     context = ray.get_runtime_context()
-    url = ray._private.worker.get_dashboard_url()
+    url = ray_private.dashboard()
     return Session(
         address=context.gcs_address,
         dashboard=f"http://{url}" if url else None,

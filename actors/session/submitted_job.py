@@ -19,11 +19,12 @@ def annotate(metadata: dict[str, str]) -> None:
     the store of it is semi-public, and so this is left out where it has changed.
     """
     try:
-        import ray  # noqa: PLC0415
         from ray.dashboard.modules.job.common import JobInfoStorageClient  # noqa: PLC0415
 
         submission = json.loads(os.environ[VARIABLE])["metadata"]["job_submission_id"]
-        client = JobInfoStorageClient(ray._private.worker.global_worker.gcs_client)
+        from d5ray.actors.session import ray_private  # noqa: PLC0415
+
+        client = JobInfoStorageClient(ray_private.head_client())
         asyncio.run(_add(client, submission, metadata))
     except (ImportError, AttributeError, KeyError, TypeError, RuntimeError, ValueError):
         return

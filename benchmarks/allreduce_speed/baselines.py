@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import final
+from typing import ClassVar, final
 
 from benchmarks.allreduce_speed.job import GROUP_SECONDS, AllreduceTimes
 from d5ray.distributed.group.rendezvous import Rendezvous
@@ -46,6 +46,7 @@ class ThroughTorch(Contender[AllreduceTimes]):
     """`ProcessGroupGloo.allreduce` of torch.distributed, called directly."""
 
     processes: int
+    is_peer: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -68,6 +69,7 @@ class ThroughMPI(Contender[AllreduceTimes]):
     """OpenMPI's `Allreduce` in place, through mpi4py, with the defaults of `mpirun`."""
 
     processes: int
+    is_peer: ClassVar[bool] = True
 
     @property
     def name(self) -> str:

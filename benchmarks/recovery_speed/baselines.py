@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from benchmarks.recovery_speed.job import Recoveries
 from benchmarks.recovery_speed.marks import VICTIM, noted, outcome
@@ -32,6 +32,7 @@ class TorchFT(Contender[Recoveries]):
     """Replicas of torchft with one process each, a lighthouse beside them; a dead one is started again."""
 
     processes: int
+    is_peer: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -53,6 +54,7 @@ class Hivemind(Contender[Recoveries]):
     """Peers of hivemind, which average their gradients for every step; a dead one is started again."""
 
     processes: int
+    is_peer: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -75,6 +77,7 @@ class RayTrainAgain(Contender[Recoveries]):
     """Workers of Ray Train's `TorchTrainer`, all of which start again from a checkpoint."""
 
     processes: int
+    is_peer: ClassVar[bool] = True
 
     @property
     def name(self) -> str:

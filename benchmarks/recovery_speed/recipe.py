@@ -20,7 +20,7 @@ process; the process that was killed is started again at once, as its launchers 
 workers again (`max_failures`) from a checkpoint, written every tenth step. hivemind's peers meet over its
 DHT for every step. Time-outs are the peers' own, but for hivemind's times to find each other, which are 15
 s and more for peers around the world. The unit is a round of fresh processes, forwards and backwards in
-turn.
+turn. A peer that fails in a round has no figures, but the reason and how often; the others keep theirs.
 """
 
 from benchmarks.recovery_speed.baselines import Hivemind, RayTrainAgain, Start, TorchFT

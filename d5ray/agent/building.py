@@ -9,9 +9,12 @@ from d5ray.agent.mesh import seat_of, staged
 from d5ray.distributed.mesh.assignments import Share
 from d5ray.distributed.world import World
 from d5ray.experiment import Experiment
+from d5ray.networks.executors.accumulating import AccumulatingExecutor
 from d5ray.networks.executors.executor import Executor
+from d5ray.networks.layers.layer_shapes import Shape
 from d5ray.training.batches.epochs import Epochs
 from d5ray.training.datasets import Dataset
+from d5ray.training.schedules import Schedule
 from d5ray.training.transformations import shape_after
 
 
@@ -47,18 +50,30 @@ def executor_of(
         stage = staged(experiment, share)
         stage.draw_from(experiment.seed, seat_of(experiment, rank).replica)
         return stage
+    shape = shape_after(experiment.pipeline, dataset.sample_shape)
+    executor = whole_network(experiment, shape, len(dataset.classes))
+    executor.draw_from(experiment.seed, rank)
+    return world.delayed(executor, experiment.pace(rank))
+
+
+def whole_network(experiment: Experiment, sample_shape: Shape, classes: int) -> Executor:
+    """The executor of the whole network, in pieces of the batch where its gradients are accumulated."""
     executor = experiment.make_executor(
         experiment.model,
         dict(experiment.model_kwargs),
-        sample_shape=shape_after(experiment.pipeline, dataset.sample_shape),
-        classes=len(dataset.classes),
+        sample_shape=sample_shape,
+        classes=classes,
         loss=experiment.loss,
         seed=experiment.seed,
         threads=experiment.threads,
+        **experiment.executor_options.options,
         **experiment.executor_kwargs,
     )
-    executor.draw_from(experiment.seed, rank)
-    return world.delayed(executor, experiment.pace(rank))
+    if experiment.accumulate == 1:
+        return executor
+    size = experiment.batch_size
+    at_most = None if isinstance(size, Schedule) else size
+    return AccumulatingExecutor(executor, experiment.loss, experiment.accumulate, at_most)
 
 
 def sizes_of(experiment: Experiment, executor: Executor, epochs: Epochs) -> BuiltSizes:

@@ -26,7 +26,7 @@ from d5ray.distributed.pipeline.executor import PipelineExecutor
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.distributed.world import Directory, World
-from d5ray.errors import D5Error
+from d5ray.errors import ConfigurationError, D5Error
 from d5ray.experiment import Experiment
 from d5ray.networks.executors.executor import Allocate, Executor
 from d5ray.training.arrays import like
@@ -73,24 +73,24 @@ class Connections:
         self.peers: Peers | None = None
         self.equality: EqualityCheck | None = None
         forms_again = experiment.on_failure != "stop" and not experiment.distributed_optimizer.one_sided
-        before = Committed() if experiment.mesh is not None else None
-        self.committed = Committed(before=before) if forms_again else None
+        self.committed = self._nothing_kept(experiment) if forms_again else None
         self._moved: dict[int, Address] = {}  # shards that are not where the directory says
         self._paused: Committed | None = None
         self._experiment, self._rank, self._data, self._world = experiment, rank, data, world
 
     # -- joining ---------------------------------------------------------------------------------------
 
-    def join(self, group: Group, directory: Directory | None) -> str:
+    def join(self, group: Group, directory: Directory | None, topology: Topology | None = None) -> str:
         """Join the group, take the first agent's parameters, and bind the distributed optimizer.
 
-        directory: where the parameter servers are, if there are any. Returns the name of the communicator's
-        backend.
+        directory: where the parameter servers are, if there are any. topology: by default the experiment's.
+        Returns the name of the communicator's backend.
         """
         experiment, executor = self._experiment, self.executor
-        assert experiment.topology is not None
+        topology = topology or experiment.topology
+        assert topology is not None
         group = self._meet_network(group)
-        communication = self.communication = self._communicator(group, experiment.topology)
+        communication = self.communication = self._communicator(group, topology)
         if ExchangeVia.SHARED_MEMORY in experiment.distributed_optimizer.exchange:
             communication.broadcast(executor.parameters, root=0)
             executor.use_buffers(_common_first(communication))
@@ -171,6 +171,11 @@ class Connections:
             raise
         return agreed
 
+    @staticmethod
+    def _nothing_kept(experiment: Experiment) -> Committed:
+        """Room for the state after a step, in a mesh also after the one before it."""
+        return Committed(before=Committed() if experiment.mesh is not None else None)
+
     def _communicator(self, group: Group, topology: Topology) -> Communicator:
         device = str(getattr(self.executor.parameters, "device", "cpu"))
         return self._world.join(self._experiment.communicator, replace(group, device=device), topology)
@@ -181,7 +186,15 @@ class Connections:
         sha256 = ""
         if self._experiment.distributed_optimizer.one_model:
             sha256 = prove(step, self.optimizer, self.executor, self.communication)
-        return RestartPoint((step,) * self.communication.size, 0, sha256)
+        place = self._data.epochs.at(step)
+        return RestartPoint(
+            (step,) * self.communication.size,
+            0,
+            sha256,
+            place=place,
+            global_batch=self._data.shards.global_batch(place),
+            rate_factor=self.rate_factor,
+        )
 
     def replicas_in(self, group: Group) -> Group:
         """The group of those that train the same parameters; group: of all agents that are there."""
@@ -256,7 +269,7 @@ class Connections:
 
     def pause(self, step: int) -> None:
         """Keep the state as it is now, after that many steps, for a group with others."""
-        self._paused = self.committed or Committed()
+        self._paused = self.committed or self._nothing_kept(self._experiment)
         self._paused.keep(step, self.optimizer, self.executor)
 
     def sent_within(self) -> tuple[int, int]:
@@ -283,6 +296,19 @@ class Connections:
         for each in (self.server, self.peers):
             if each is not None:
                 each.drain()
+
+    def server_parameters(self) -> np.ndarray[Any, Any]:
+        """The parameters (n,) that the servers have by now, in host memory.
+
+        Raises `ConfigurationError` where there are none.
+        """
+        if self.server is None:
+            raise ConfigurationError(
+                f"{self.optimizer!r} has no parameter servers: ask for an agent's model, by its rank, or for "
+                "the 'mean'"
+            )
+        self.server.drain()
+        return np.concatenate([part.arrays[part.data["x"]["array"]] for part in self.server.kept()])
 
     def leave(self) -> None:
         """Close them all; peers that wait for this agent get `PeerLost` at once."""

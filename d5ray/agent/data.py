@@ -24,7 +24,7 @@ class AgentData:
         self.shards = Shards(
             samples=len(dataset.train),
             agents=experiment.replicas,
-            batch_size=experiment.batch_size,
+            batch_size=experiment.step_batch_size,
             sampler=experiment.train_sampler,
             seed=experiment.seed,
             planned=experiment.replicas,

@@ -1,6 +1,7 @@
 """An agent's events: calls their hooks, does what they ask for, and knows when they end the training"""
 
 import copy
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple
@@ -8,6 +9,7 @@ from typing import Any, final
 
 from d5ray.agent.connections import Connections
 from d5ray.agent.data import AgentData
+from d5ray.agent.model_facts import described
 from d5ray.agent.records import AgentRecords
 from d5ray.distributed.checkpoints.checkpoint import (
     Checkpoints,
@@ -66,9 +68,10 @@ class AgentEvents:
             executor=self._executor,
             dataset=data.dataset,
             transformations=experiment.pipeline,
-            keeper=self,
+            keeper=weakref.proxy(self),  # no cycle, by which an agent that died would stay in memory
             now=records.now,
             stops=self.stops,
+            precision=experiment.precision,
         )
 
     def happen(self, hooks: tuple[Hook, ...]) -> None:
@@ -136,9 +139,13 @@ class AgentEvents:
         stands = None if epochs.since == START else astuple(epochs.at(moment.step))
         here = Saved(moment.step, moment.epoch, self.finalized, moment.elapsed_seconds, stands)
         facts = {"run_id": self._run_id, "experiment": comparable(self._experiment.describe())}
+        facts |= {} if stands is None else {"place": stands}
         optimizer, executor = self._connections.optimizer, self._executor
+        model = described(
+            {}, self._experiment, self._data.dataset, executor, moment.step, f"agent {moment.rank}"
+        ).facts
         with self.busy("writes a checkpoint"):
-            saved = save(place, keep, self._savers, optimizer, executor, self._events, here, facts)
+            saved = save(place, keep, self._savers, optimizer, executor, self._events, here, facts, model)
         self._recorder.event(
             "checkpoint",
             step=here.step,

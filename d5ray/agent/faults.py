@@ -14,6 +14,7 @@ from typing import Final, final
 
 from d5ray.agent.records import AgentRecords
 from d5ray.distributed.faults.fault import Fault
+from d5ray.distributed.faults.missed import unseen
 from d5ray.training.events.event import Hooks
 from d5ray.training.events.moment import Moment
 
@@ -45,6 +46,7 @@ class AgentFaults:
     def __init__(self, faults: Sequence[Fault], do: Do, *, again: bool = False) -> None:
         """again: it was started again; what was planned for the step that it begins at has happened."""
         self._left, self._do, self._again = list(faults), do, again
+        self._awaited: list[Fault] = []  # the moments of which are looked for
 
     def arm(self, hooks: Hooks, records: AgentRecords) -> None:
         """Let them happen in the training that calls these hooks."""
@@ -63,7 +65,18 @@ class AgentFaults:
             elif fault.during is not None and step >= (fault.at_step or 0):
                 self._left.remove(fault)
                 _tell(records, step, fault)
-                _watch(threading.get_ident(), fault.during, partial(self._do, fault))
+                self._awaited.append(fault)
+                _watch(threading.get_ident(), fault.during, partial(self._seen, fault))
+
+    @property
+    def unseen(self) -> dict[Fault, str]:
+        """The faults that were told of, whose moments have not come, with why they did not happen."""
+        return {fault: unseen(fault) for fault in self._awaited}
+
+    def _seen(self, fault: Fault) -> None:
+        """Its moment has come."""
+        self._awaited.remove(fault)
+        self._do(fault)
 
 
 def left_after(faults: Sequence[Fault], deaths: int) -> tuple[Fault, ...]:
@@ -95,14 +108,16 @@ def _tell(records: AgentRecords, step: int, fault: Fault) -> None:
 
 
 def _watch(thread: int, during: str, do: Callable[[], None]) -> None:
-    """Do something as soon as this thread is in the moment."""
+    """Do something as soon as this thread is in the moment.
+
+    Between two calls of the agent nothing stands on its stack: what evaluates after an asynchronous training
+    is the second.
+    """
 
     def look() -> None:
-        while (frame := sys._current_frames().get(thread)) is not None:
-            if _stands(frame, during):
-                do()
-                return
+        while not _stands(sys._current_frames().get(thread), during):
             time.sleep(LOOK_SECONDS)
+        do()
 
     threading.Thread(target=look, name="d5ray-faults", daemon=True).start()
 

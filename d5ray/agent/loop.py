@@ -7,6 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
+from d5ray.agent.between_steps import BetweenSteps
 from d5ray.agent.connections import Connections
 from d5ray.agent.data import AgentData
 from d5ray.agent.events import AgentEvents
@@ -44,6 +45,7 @@ class TrainingLoop:
     progress     where it is
     over         the event that no agent trains any more
     pieces       how many pieces of test data it has evaluated so far
+    between      what other threads ask of the model
     """
 
     def __init__(
@@ -58,9 +60,13 @@ class TrainingLoop:
         self.progress = Progress(step=0, epoch=0, loss=nan, accuracy=None)
         self.over = scheduler.event()
         self.pieces = 0
+        self.between = BetweenSteps()
         self._experiment, self._scheduler, self._now = experiment, scheduler, scheduler.now
         self._connections, self._data, self._events, self._records = connections, data, events, records
-        self._evaluates = experiment.evaluate and len(data.dataset.test) > 0
+        self._evaluates = experiment.evaluate and len(data.dataset.held_out) > 0
+        self._tests_at_end = (
+            experiment.evaluate and data.dataset.tests_at_end and not experiment.evaluate_test
+        )
         self._warmup_ends = experiment.warmup_steps
         self._between_epochs = True
         self._stop_at = inf  # the step before which it ends
@@ -99,9 +105,17 @@ class TrainingLoop:
         self._stop_asked, self._stop_at = True, 0
 
     def pause(self, step: int) -> bool:
-        """Let `train` end before this step; False if it may have begun already. From another thread."""
-        self._stop_at = min(self._stop_at, step)
-        return self.progress.step < step
+        """Let `train` end before this step; False if it may have begun already. From another thread.
+
+        One that was told too late does not end before a later step either, where others hold its network
+        with it and go on.
+        """
+        before = self._stop_at
+        self._stop_at = min(before, step)
+        in_time = self.progress.step < step
+        if not in_time and self._connections.within:
+            self._stop_at = before
+        return in_time
 
     def train(self, steps: int) -> Outcome:
         """Do that many steps, between the events of a run. Never raises."""
@@ -110,6 +124,7 @@ class TrainingLoop:
         if self._stop_reason:  # an event has ended the training before, not this one
             self._stop_reason, self._stop_asked, self._stop_at = "", False, inf
         events.moment.begin()
+        self.between.begin()
         try:
             events.happen(events.hooks.before_run)
             outcome = self._run(steps)
@@ -118,6 +133,8 @@ class TrainingLoop:
                 events.happen(events.hooks.after_run)
         except (Exception, SystemExit) as error:  # Ray would take the latter for the actor's wish to end
             outcome = outcome_of(error, self.progress.step, stopped=self._stop_asked)
+        finally:
+            self.between.end()
         events.moment.end()
         self._step_seconds = (self._now() - begin) * NS / max(1, steps)
         return outcome
@@ -135,12 +152,15 @@ class TrainingLoop:
         last = progress.step + steps
         self._resume()
         connections.commit(progress.step)  # what events did since the last step
+        between = self.between
         began, record_ns = now(), 0  # a step lasts from the end of the one before to its own end
         meter = StepMeter(self._records, connections, began)
         while progress.step < last:
             step = progress.step
             if step >= self._stop_at:
                 return self._stopped(step)
+            if between.wanted:
+                between.serve()
             moment.step = step
             if self._between_epochs:
                 self._between_epochs = False
@@ -190,8 +210,10 @@ class TrainingLoop:
                 began, record_ns, events.aside = now(), 0, False
         if differ := equality.compare(progress.step):
             return self._diverged(differ)
-        if not optimizer.asynchronous and not events.finalized:
-            self._finalize()
+        if not optimizer.asynchronous:
+            if not events.finalized:
+                self._finalize()
+            self._test_at_end()
         return Outcome("completed", progress.step, moment.stop_reason if progress.step < last else "")
 
     def _stopped(self, step: int) -> Outcome:
@@ -222,6 +244,7 @@ class TrainingLoop:
     def conclude(self) -> None:
         """End an asynchronous training, when all agents have ended: evaluate what they made together."""
         self._finalize()
+        self._test_at_end()
         self._records.operations(self._connections, self.progress.step - 1)
         self._events.moment.completed = True
         self._events.happen(self._events.hooks.after_run)
@@ -230,8 +253,15 @@ class TrainingLoop:
         """Bring into the executor what is to be evaluated, and evaluate it where that is wanted."""
         self._connections.optimizer.settle()
         self._events.finalized = self._events.aside = True
+        if self._experiment.evaluate_test and self._data.dataset.tests_at_end and self._evaluates:
+            self._evaluate("test")
         if self._evaluates:
-            self._evaluate()
+            self._evaluate(self._data.dataset.held_out_name)
+
+    def _test_at_end(self) -> None:
+        """Look at the test split, where all evaluations before were on another one."""
+        if self._tests_at_end:
+            self._evaluate("test")
 
     def _resume(self) -> None:
         """Bring back what a step goes on with, before it."""
@@ -239,16 +269,17 @@ class TrainingLoop:
             self._connections.optimizer.resume()
             self._events.finalized = False
 
-    def _evaluate(self) -> None:
+    def _evaluate(self, split: str) -> None:
         events, progress, loss = self._events, self.progress, self._experiment.loss
+        events.moment.split = split
         events.happen(events.hooks.before_test)
         begin = self._now()
-        pieces = pieces_to_test(self._data.dataset.test, self._experiment.pipeline)
+        pieces = pieces_to_test(events.moment.evaluated, self._experiment.pipeline)
         with events.busy("evaluates"):
             result = self._connections.executor.evaluate_pieces(self._counted(pieces))
         seconds = (self._now() - begin) * NS
         accuracy = result.accuracy if loss.classifies else None
-        self._records.evaluated(progress.step - 1, progress.epoch, (result.loss, accuracy, seconds))
+        self._records.evaluated(progress.step - 1, progress.epoch, (result.loss, accuracy, seconds), split)
         self._records.recorder.poll()
         progress.accuracy = accuracy
         events.moment.evaluation = result

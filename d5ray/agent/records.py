@@ -1,6 +1,7 @@
 """Records of an agent about itself: its evaluations, its dealings with servers and peers, its events"""
 
 import json
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, TypeVar, final
@@ -9,6 +10,7 @@ import numpy as np
 
 from d5ray.agent.connections import Connections
 from d5ray.agent.sink import RowExporter, Sink
+from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.network_cost import LinkCost
 from d5ray.distributed.one_sided.peers import PeerOperation
 from d5ray.distributed.parameter_server.client import SERVER_METRICS, ServerOperation, summary
@@ -29,6 +31,7 @@ STEP_METRICS = {  # and what the agent's own numbers are multiplied with
 }  # fmt: skip
 PREDICTED = {"predicted_exchange_time": 1.0}
 PEER_METRICS = ("window_wait_time", "letter_wait_time")
+VALIDATION_METRICS = ("validation_loss", "validation_accuracy", "evaluation_time")
 EVALUATION_METRICS = ("test_loss", "test_accuracy", "evaluation_time")
 
 
@@ -37,7 +40,7 @@ class AgentRecords:
     """The recorder of one agent, its frames, and the events that are its schedule.
 
     sink     where they go, and the files of events
-    now      the clock in ns by which they are timed
+    now      the clock in ns by which they are timed; epoch: when it was at 0, in ns of Unix time
     steps    the frame of its steps; None before the agent has joined the others
     network  what is known of the network between the agents, by which exchanges are predicted
     """
@@ -52,6 +55,7 @@ class AgentRecords:
         sink: Sink,
         exporter: RowExporter | None,
         scheduler: Scheduler,
+        epoch: int,
     ) -> None:
         samples: Send = sink.samples
         frames: Send = sink.frames
@@ -68,18 +72,19 @@ class AgentRecords:
             send_frames=frames,
             attempt=attempt,
             now=self.now,
-            wall_minus_mono=scheduler.epoch(),
+            wall_minus_mono=epoch,
         )
-        self._experiment, self._epoch = experiment, scheduler.epoch()
+        self._experiment, self._epoch = experiment, epoch
         self._origin = {"run_id": run_id, "agent": f"TrainingAgent(rank={rank})", "rank": rank}
         self.steps: StepFrame | None = None
         self.network: LinkCost | None = None
-        self._evaluations = recorder.frame(EVALUATION_METRICS)
+        self._evaluations = {"test": recorder.frame(EVALUATION_METRICS)}  # by split
         self._server_steps = recorder.frame(SERVER_METRICS)
         self._peer_steps = recorder.frame(PEER_METRICS)
         self._replicas = recorder.frame(OF_A_REPLICA, scope="replica")
         self._stages = recorder.frame(OF_A_STAGE, scope="stage")
         self._probed: np.ndarray[Any, Any] | None = None
+        self._delivers: float | None = None  # since when it waits for the aggregator
 
     def begin_steps(self, network: LinkCost | None) -> None:
         """Make the frame of `STEP_METRICS`, once; with what is known of the network also of `PREDICTED`."""
@@ -91,8 +96,20 @@ class AgentRecords:
 
     def deliver(self) -> None:
         """Return when everything recorded so far has been acknowledged."""
+        self._delivers = time.monotonic()
         self.recorder.flush()
         self.sink.drain()
+        self._delivers = None
+
+    def waits(self) -> list[PresentWait]:
+        """The wait for the aggregator to store the rows, if there is one now; called from another thread.
+
+        An agent is not to blame for a disk that is full.
+        """
+        since = self._delivers
+        if since is None:
+            return []
+        return [PresentWait("its last rows", time.monotonic() - since, whom="the aggregator")]
 
     def tell(self, name: str, step: int, **detail: object) -> None:
         """Send an event now, ahead of what is recorded, and return when it was acknowledged."""
@@ -104,9 +121,13 @@ class AgentRecords:
         self.sink.events(table_of("events", [row]).combine_chunks().to_batches()[0])
         self.sink.drain()
 
-    def evaluated(self, step: int, epoch: int, values: tuple[float, float | None, float]) -> None:
-        """An evaluation after this step: the values of `EVALUATION_METRICS`."""
-        self._evaluations.append(step, epoch, "test", values)
+    def evaluated(
+        self, step: int, epoch: int, values: tuple[float, float | None, float], split: str = "test"
+    ) -> None:
+        """An evaluation after this step: the values of `EVALUATION_METRICS`, or `VALIDATION_METRICS`."""
+        if split not in self._evaluations:
+            self._evaluations[split] = self.recorder.frame(VALIDATION_METRICS)
+        self._evaluations[split].append(step, epoch, split, values)
 
     def passed(
         self, step: int, epoch: int, phase: str, pipeline: PipelineExecutor, sent: tuple[int, int]

@@ -15,12 +15,14 @@ from d5ray.agent.events import AgentEvents
 from d5ray.agent.faults import AgentFaults
 from d5ray.agent.loop import Progress, TrainingLoop
 from d5ray.agent.mesh import seat_of
+from d5ray.agent.model_facts import described
 from d5ray.agent.outcome import Outcome
 from d5ray.agent.records import AgentRecords
 from d5ray.agent.sink import RowExporter, Sink
 from d5ray.agent.user_errors import blaming
 from d5ray.agent.vitals import LONG_SECONDS, Vitals, WorkClock
 from d5ray.distributed.checkpoints.rollback import RestartPoint
+from d5ray.distributed.faults.fault import Fault
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.mesh.assignments import Share
 from d5ray.distributed.network_cost import LinkCost
@@ -32,6 +34,8 @@ from d5ray.errors import D5Error
 from d5ray.experiment import Experiment
 from d5ray.metrics.exports.exported_metrics import TRAINING
 from d5ray.metrics.exports.exported_rows import Readings
+from d5ray.metrics.record.model_state import ModelState
+from d5ray.metrics.record.run_clock import RunClock
 from d5ray.training.batches.epochs import START, Epochs
 from d5ray.training.datasets import Dataset
 from d5ray.training.samplers import Sharing
@@ -52,15 +56,18 @@ class TrainingAgent:
         folder: str | None = None,
         exporter: RowExporter | None = None,
         faults: AgentFaults | None = None,
+        clock: RunClock | None = None,
     ) -> None:
         # node: by default the name of the machine this runs on; world: by default the real one; attempt: how
-        # often an agent with this rank was started before; folder: the run's; faults: what it does by plan
+        # often an agent with this rank was started before; folder: the run's; faults: what it does by plan;
+        # clock: the run's, by default that of the world
         self.rank, self.experiment, self.run_id, self.exporter = rank, experiment, run_id, exporter
         self._folder, self._world, node = folder, world or RealWorld(), node or platform.node()
         self._faults = faults
         scheduler = self._world.scheduler
-        self.records = AgentRecords(experiment, rank, run_id, node, attempt, sink, exporter, scheduler)
-        self._called = self._trains = False
+        epoch = scheduler.epoch() if clock is None else clock.wall_minus_mono
+        self.records = AgentRecords(experiment, rank, run_id, node, attempt, sink, exporter, scheduler, epoch)
+        self._called = self._trains = self._built = False
         self._clock = WorkClock()
         if exporter is not None:
             exporter.start(self.readings)
@@ -86,6 +93,7 @@ class TrainingAgent:
         if self._faults is not None:
             self._faults.arm(self.events.hooks, records)
         self._loop = TrainingLoop(experiment, world.scheduler, connections, data, self.events, records)
+        self._built = True
         return sizes_of(experiment, self.executor, data.epochs)
 
     def join(
@@ -133,18 +141,29 @@ class TrainingAgent:
                 )
         return agreed
 
-    def begin_again(self, group: Group, checkpoint: tuple[str, int] | None) -> RestartPoint:
-        """Form a group of which no member has the whole state, and go on from a checkpoint: path and step.
+    def begin_again(
+        self,
+        group: Group,
+        given: tuple[tuple[str, int] | None, Topology | None],
+        sharing: Sharing | None = None,
+    ) -> RestartPoint:
+        """Form a group of which no member has the whole state, and go on from a checkpoint.
 
-        None: all have just been started, and begin.
+        given: path and step of the checkpoint, or None where all have just been started, and begin; and the
+        topology among those that are there, by default that of all. sharing: of the samples, by default among
+        all.
         """
-        self.connections.leave()
-        replica = self.connections.seat.replica
-        self.data.share_from(START, Sharing(self.experiment.replicas, replica))  # as before any death
-        self.join(group)
+        (checkpoint, topology), connections = given, self.connections
+        sharing = sharing or Sharing(self.experiment.replicas, connections.seat.replica)
+        connections.leave()
+        self.data.share_from(START, sharing)
+        connections.join(group, None, topology)
+        connections.commit(0)
+        self.records.begin_steps(None)
         if checkpoint is not None:
             self.resume(*checkpoint)
-        agreed = self.connections.begun_at(self._loop.progress.step)
+            self.data.share_from(self.data.epochs.at(checkpoint[1]), sharing)
+        agreed = connections.begun_at(self._loop.progress.step)
         self.records.recorder.event("agreed", step=agreed.step, group=group.epoch, sha256=agreed.sha256)
         return agreed
 
@@ -250,10 +269,16 @@ class TrainingAgent:
 
     def vitals(self) -> Vitals:
         """The signs of life of the agent: where it is, whether it computes, and whom it waits for."""
-        loop, waits = self._loop, self.connections.waits()
-        doing = (self.events.doing or "trains") if self._trains else ""
+        if not self._built:
+            return Vitals(0, "starts", 0, self._clock.seconds(), ())
+        loop, waits = self._loop, [*self.connections.waits(), *self.records.waits()]
+        doing = self.events.doing or ("trains" if self._trains else "")
         long = tuple(wait for wait in waits if wait.seconds >= LONG_SECONDS)
         return Vitals(loop.progress.step, doing, loop.pieces, self._clock.seconds(), long)
+
+    def unseen_faults(self) -> dict[Fault, str]:
+        """The planned faults whose moments have not come by now, with why they did not happen."""
+        return {} if self._faults is None else self._faults.unseen
 
     def rows(self) -> int:
         """Rows recorded since the start."""
@@ -263,6 +288,17 @@ class TrainingAgent:
         """A copy of every parameter tensor under its name."""
         return self.executor.named_parameters()
 
+    def model_state(self, *, of_servers: bool = False) -> ModelState:
+        """The whole model as it is between two steps, or at rest; also asked from another thread.
+
+        of_servers: with the parameters that the servers have. Raises `ConfigurationError` where there are
+        none, and `AgentError` where a step does not end.
+        """
+        taken = self._server_model if of_servers else self._own_model
+        if not self._world.has_threads:
+            return taken()
+        return self._loop.between.do(taken, self.experiment.timeout_seconds)
+
     def flat_parameters(self) -> np.ndarray[Any, Any]:
         """A copy of the flat parameters (n,)."""
         return self.executor.numpy_parameters()
@@ -270,3 +306,16 @@ class TrainingAgent:
     def parameters_sha256(self) -> str:
         """SHA-256 over the bytes of the flat parameters."""
         return hashlib.sha256(self.executor.numpy_parameters().tobytes()).hexdigest()
+
+    # --------------------------------------------------------------------------------------------------
+
+    def _own_model(self) -> ModelState:
+        return self._model(self.executor.state_dict(), f"agent {self.rank}")
+
+    def _server_model(self) -> ModelState:
+        return self._model(self.executor.state_dict(self.connections.server_parameters()), "the servers")
+
+    def _model(self, tensors: dict[str, np.ndarray[Any, Any]], of: str) -> ModelState:
+        return described(
+            tensors, self.experiment, self.data.dataset, self.executor, self._loop.progress.step, of
+        )

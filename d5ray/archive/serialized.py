@@ -242,7 +242,7 @@ class _Reader:
             return kind(**{name: self.read(item) for name, item in value["with"].items()})
         if not issubclass(kind, KINDS):
             raise ValueError(f"{kind.__name__} is a model, of which there is no instance here")
-        made = kind.__new__(kind)
+        made: Any = object.__new__(kind)
         state = {name: self.read(item) for name, item in value["state"].items()}
         shadowed = [name for name in state if callable(getattr(kind, name, None))]
         if shadowed:

@@ -12,6 +12,7 @@ from d5ray.distributed.checkpoints.checkpoint import Checkpoints, comparable
 from d5ray.distributed.checkpoints.folder import CheckpointFolder
 from d5ray.experiment import Experiment
 from d5ray.metrics.record.reader import Run, list_runs
+from d5ray.training.batches.epochs import Epochs
 from d5ray.training.events.checkpoint import Checkpoint
 
 AUTO: Final = "auto"  # for `resume`: go on by itself
@@ -36,10 +37,20 @@ class GoingOn:
         """The step of the best checkpoint; 0: there is none."""
         return self.checkpoints[0].step if self.checkpoints else 0
 
-    def chosen(self, end: int) -> Checkpoints | None:
-        """The best one; of a run before not the one of its last step, `end`, which leaves nothing to do."""
-        fitting = [each for each in self.checkpoints if not (self.run and each.step == end)]
-        return fitting[0] if fitting else None
+    def chosen(self, experiment: Experiment, planned: Epochs) -> Checkpoints | None:
+        """The best one from which the experiment can go on; the one that the user named in any case.
+
+        Of a run before, none that leaves nothing to do, and none that fewer agents have written. planned: how
+        its epochs are cut into steps as long as all agents are there.
+        """
+        agents, end = experiment.agents or 1, planned.after(0, experiment.epochs)
+        for each in self.checkpoints:
+            written = CheckpointFolder(each.path).manifest(each.step) if self.run else {}
+            place = written.get("place")  # where agents were fewer or more, so that the step does not tell it
+            over = each.step == end if place is None else place[0] >= experiment.epochs
+            if not self.run or (not over and written.get("agents", agents) == agents):
+                return each
+        return None
 
     def told(self, checkpoint: Checkpoints | None) -> str:
         """A line for people on what becomes of the run before."""

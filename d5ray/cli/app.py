@@ -1,5 +1,7 @@
 """The command line: `d5ray run`, `list`, `runs`, `show`, `compare`, `replay`, `sql`, `dashboard`, …"""
 
+from typing import Annotated
+
 import typer
 
 from d5ray.cli import bench, dashboard
@@ -22,6 +24,8 @@ from d5ray.cli.show import show
 from d5ray.cli.sql import sql
 from d5ray.cli.stop import stop
 from d5ray.cli.timeline import timeline
+from d5ray.cli.tune import tune
+from d5ray.cli.version import shown
 from d5ray.failures.finish import finish
 
 app = typer.Typer(
@@ -31,16 +35,28 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def d5ray(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=shown, help="Say the version, and end.")
+    ] = False,
+) -> None:
+    """Replace, run and measure any part of (distributed) deep learning."""
+
+
 app.command()(run)
 app.command()(reading(sql))
 app.add_typer(bench.app, name="bench")
 app.add_typer(dashboard.app, name="dashboard")
 app.command("list")(list_recipes)
 app.command()(resize)
-for shown in (
-    runs, show, stop, compare, check, chaos, replay, rerun, keygen, export, report, timeline, network, doctor,
+for each in (
+    runs, show, stop, compare, check, tune, chaos, replay, rerun, keygen, export, report, timeline, network,
+    doctor,
 ):  # fmt: skip
-    app.command()(shown)
+    app.command()(each)
 
 
 def main() -> None:

@@ -24,7 +24,9 @@ def chaos(
         str,
         typer.Option(metavar="A,B", help="Of these, and raylet, gcs, head."),
     ] = VICTIMS,
-    kinds: Annotated[str, typer.Option(metavar="A,B", help="What they get, and fill_disk.")] = KINDS,
+    kinds: Annotated[
+        str, typer.Option(metavar="A,B", help="What they get, and fill_disk, fill_shared_memory.")
+    ] = KINDS,
     set_: Settings = None,
     address: Address = None,
     json: Json = False,

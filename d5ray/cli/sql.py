@@ -1,5 +1,6 @@
 """`d5ray sql`: one query, a shell, statements from a pipe, or a server"""
 
+import re
 import signal
 import sys
 import threading
@@ -20,6 +21,10 @@ from d5ray.metrics.record.folders import runs_root
 from d5ray.metrics.record.store import Run
 
 MOST_ROWS = 1000  # of one query's result that are shown
+STATEMENT = re.compile(  # how a query begins, which no name of a run does
+    r"\s*(--|/\*|\(|(select|with|from|values|table|describe|show|summarize|explain|pivot|unpivot)\s)",
+    re.IGNORECASE,
+)
 
 Where = Annotated[
     str | None,
@@ -76,10 +81,12 @@ def sql(
 ) -> None:
     """Query runs with SQL (DuckDB), also while they are going on. Without a query: a shell.
 
-    Statements may also come from a pipe, separated by semicolons.
+    d5ray sql "select …" asks all runs. Statements may also come from a pipe, separated by semicolons.
     """
     from d5ray.dashboards.sql import output_formats, shell  # noqa: PLC0415 - quick for those who only want help
 
+    if query is None and run is not None and _is_query(run):
+        run, query = None, run
     if rows is not None:
         check_count("--rows", rows)
     if serve is not None:
@@ -99,6 +106,14 @@ def sql(
             shell.interruptible(asked, lambda: _once(asked, query, format, output, rows, json))
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _is_query(text: str) -> bool:
+    """True for a statement where a run's name may stand, which no file is called."""
+    try:
+        return STATEMENT.match(text) is not None and not Path(text).exists()
+    except (OSError, ValueError):  # too long for a name
+        return True
 
 
 def _once(

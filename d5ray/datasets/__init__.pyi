@@ -6,3 +6,6 @@ from d5ray.training.datasets import Subset as Subset
 from d5ray.training.datasets import Synthetic as Synthetic
 from d5ray.training.datasets import load_dataset as load_dataset
 from d5ray.training.datasets.log_mel import LogMel as LogMel
+from d5ray.training.datasets.padding import Padded as Padded
+from d5ray.training.datasets.tfrecord import TFRecord as TFRecord
+from d5ray.training.datasets.webdataset import WebDataset as WebDataset

@@ -6,9 +6,13 @@ from d5ray.training.events.moment import Moment as Moment
 from d5ray.training.events.play import Play as Play
 from d5ray.training.events.quality import Quality as Quality
 from d5ray.training.events.quality import RankingQuality as RankingQuality
+from d5ray.training.events.sequence_errors import SequenceErrors as SequenceErrors
 from d5ray.training.events.stopping import StopAfterSeconds as StopAfterSeconds
 from d5ray.training.events.stopping import StopAfterSteps as StopAfterSteps
 from d5ray.training.events.stopping import StopAtAccuracy as StopAtAccuracy
 from d5ray.training.events.stopping import StopAtNaN as StopAtNaN
 from d5ray.training.events.stopping import StopAtPlateau as StopAtPlateau
+from d5ray.training.events.text_compression import TextCompression as TextCompression
+from d5ray.training.events.translation import TranslationQuality as TranslationQuality
+from d5ray.training.events.utilisation import MeasureUtilisation as MeasureUtilisation
 from d5ray.training.events.wrong_samples import SaveWrongSamples as SaveWrongSamples

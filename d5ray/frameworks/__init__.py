@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from d5ray.networks.executors.executor import Executor
     from d5ray.networks.stages.piece_executor import PieceExecutor
 
-FRAMEWORKS = ("numpy", "torch", "tensorflow", "cupy")
+FRAMEWORKS = ("numpy", "torch", "tensorflow", "cupy", "jax")
 
 
 def executor_by_name(name: str) -> "Callable[..., Executor]":
@@ -33,3 +33,13 @@ def piece_executor_by_name(name: str) -> "Callable[..., PieceExecutor]":
         raise ConfigurationError(f"there is no framework {name!r}: {nearest(name, FRAMEWORKS)}")
     made: Callable[..., PieceExecutor] = import_module(f"d5ray.frameworks.{name}").from_pieces
     return made
+
+
+def framework_name(make: object) -> str:
+    """The name of the framework whose adapter has this function; "" for a function of the user's own.
+
+    >>> framework_name(executor_by_name("numpy"))
+    'numpy'
+    """
+    module = f"{getattr(make, '__module__', '')}."
+    return next((name for name in FRAMEWORKS if module.startswith(f"{__name__}.{name}.")), "")

@@ -1,5 +1,6 @@
 """The first values of a network by name, in every framework: those that PyTorch gives with the same seed"""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from d5ray.networks.executors.framework_of_model import framework_of
 from d5ray.networks.executors.labelled_network import LabelledNetwork, labelled
 from d5ray.networks.layers.from_layers import network_from_layers
 from d5ray.networks.layers.layer_shapes import Shape
-from d5ray.networks.loading import as_network, is_path
+from d5ray.networks.loading import as_network, holding, is_path
 from d5ray.networks.network import Network
 from d5ray.networks.zoo import catalogue
 from d5ray.operators.loss import Loss
@@ -50,6 +51,23 @@ def trainable_network(
     if known is not None and known.shape is not None and None not in known.shape:
         loss.check(tuple(size if isinstance(size, int) else 2 for size in known.shape), classes)
     return made
+
+
+def trained_network(
+    model: Any,
+    model_kwargs: Mapping[str, Any],
+    tensors: Mapping[str, np.ndarray[Any, Any]],
+    *,
+    sample_shape: Shape,
+    classes: int,
+    seed: int,
+) -> Network:
+    """The Network that agents train of a model, with these values of its parameters and state.
+
+    For frameworks that run Networks alone; PyTorch has a `trained_model`. Raises `ConfigurationError` for
+    tensors of another network.
+    """
+    return holding(_network(model, dict(model_kwargs), sample_shape, classes, seed), tensors)
 
 
 def _exported(model: Any, options: dict[str, Any], sample_shape: Shape, seed: int) -> Network:

@@ -1,6 +1,7 @@
 """The executor that agents train with, over any executor of a Network whose tensors can be bound to arrays"""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -113,12 +114,15 @@ def labelled_executor(
     classes: int,
     loss: Loss,
     seed: int,
+    precision: str = "float32",
 ) -> LabelledExecutor:
     """The executor of a model that agents train, after a trial of two samples whose output must fit the loss.
 
-    make: gives the executor of the model's Network, with its loss.
+    make: gives the executor of the model's Network, with its loss. precision: "float64" widens the network.
     """
     own = labelled_network(model, dict(options), sample_shape, classes, loss, seed=seed)
+    if precision == "float64":
+        own = replace(own, network=own.network.in_float64())
     made = LabelledExecutor(make(own.network), own, loss, library)
     made.draw_from(seed, rank=0)
     probe = np.zeros((2, *sample_shape), np.float32)

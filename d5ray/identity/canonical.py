@@ -100,14 +100,24 @@ def _attributes(value: Any) -> dict[str, Any]:
     if dataclasses.is_dataclass(value):
         return values_of_fields(value)
     state_dict = getattr(value, "state_dict", None)
+    if callable(state_dict) and hasattr(type(value), "row"):  # a run that is kept, which may hold a model
+        return {"run": value.name}
     if callable(state_dict):  # a PyTorch module given as it is: its text and its parameters
         parameters = hashlib.sha256()
         for name, tensor in state_dict().items():
             parameters.update(name.encode() + tensor.detach().cpu().numpy().tobytes())
         return {"text": repr(value), "parameters": parameters.hexdigest()}
+    if hasattr(value, "trainable_variables") and hasattr(value, "get_weights"):  # a Keras model
+        weights = hashlib.sha256(b"".join(weight.tobytes() for weight in value.get_weights()))
+        return {
+            "text": json.dumps(value.get_config(), sort_keys=True, default=repr),
+            "weights": weights.hexdigest(),
+        }
     if hasattr(value, "detach"):  # a PyTorch tensor: its pickle is never twice the same
         values = digest(value.detach().cpu().tolist())
         return {"dtype": str(value.dtype), "shape": list(value.shape), "values": values}
+    if callable(getattr(value, "get_raw_value", None)):  # a variable of Flax's
+        return {"value": value.get_raw_value()}
     kind: Any = type(value)
     ordinary = kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__
     if ordinary and hasattr(value, "__dict__"):

@@ -8,6 +8,7 @@ from d5ray.metrics.definitions.asynchrony import ServerQueue as ServerQueue
 from d5ray.metrics.definitions.asynchrony import Staleness as Staleness
 from d5ray.metrics.definitions.balance import Imbalance as Imbalance
 from d5ray.metrics.definitions.bits_per_byte import BitsPerByte as BitsPerByte
+from d5ray.metrics.definitions.bleu import BLEU as BLEU
 from d5ray.metrics.definitions.catalogue import BackwardTime as BackwardTime
 from d5ray.metrics.definitions.catalogue import BytesReceived as BytesReceived
 from d5ray.metrics.definitions.catalogue import BytesSent as BytesSent
@@ -23,9 +24,12 @@ from d5ray.metrics.definitions.catalogue import TestAccuracy as TestAccuracy
 from d5ray.metrics.definitions.catalogue import TestLoss as TestLoss
 from d5ray.metrics.definitions.catalogue import Throughput as Throughput
 from d5ray.metrics.definitions.catalogue import UpdateTime as UpdateTime
+from d5ray.metrics.definitions.catalogue import ValidationAccuracy as ValidationAccuracy
+from d5ray.metrics.definitions.catalogue import ValidationLoss as ValidationLoss
 from d5ray.metrics.definitions.convergence import StepsToAccuracy as StepsToAccuracy
 from d5ray.metrics.definitions.convergence import TimeToAccuracy as TimeToAccuracy
 from d5ray.metrics.definitions.convergence import convergence_curve as convergence_curve
+from d5ray.metrics.definitions.error_rate import LabelErrorRate as LabelErrorRate
 from d5ray.metrics.definitions.families import LastEvaluation as LastEvaluation
 from d5ray.metrics.definitions.latency import InferenceLatency as InferenceLatency
 from d5ray.metrics.definitions.latency import InferenceTime as InferenceTime
@@ -56,6 +60,9 @@ from d5ray.metrics.definitions.resources import ProcessPeakMemory as ProcessPeak
 from d5ray.metrics.definitions.resources import ProcessUtilisation as ProcessUtilisation
 from d5ray.metrics.definitions.scaling import StrongEfficiency as StrongEfficiency
 from d5ray.metrics.definitions.scaling import WeakEfficiency as WeakEfficiency
+from d5ray.metrics.definitions.text_bits_per_byte import TextBitsPerByte as TextBitsPerByte
+from d5ray.metrics.definitions.utilisation import ModelFlopUtilisation as ModelFlopUtilisation
+from d5ray.metrics.definitions.utilisation import TokensPerSecond as TokensPerSecond
 from d5ray.metrics.judge.run_series import RunSeries as RunSeries
 from d5ray.metrics.queries.notebook_table import Table as Table
 from d5ray.metrics.statistics.estimates import Rows as Rows

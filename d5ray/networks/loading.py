@@ -1,8 +1,11 @@
 """Forms in which a network is given: a Network itself, or an ONNX file"""
 
+from collections.abc import Mapping
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.network import Network
@@ -29,3 +32,10 @@ def as_network(source: Any) -> Network:
             "Network"
         )
     return Network.from_onnx(source)
+
+
+def holding(network: Network, tensors: Mapping[str, np.ndarray[Any, Any]]) -> Network:
+    """The network with these tensors, in float64 where they are."""
+    double = any(each.dtype == np.float64 for each in tensors.values())
+    single = any(each.dtype == np.float32 for each in network.parameters.values())
+    return (network.in_float64() if double and single else network).with_values(tensors)

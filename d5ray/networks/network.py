@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING, Any, final
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from d5ray.checks import check_kind, check_text
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, nearest
 from d5ray.networks.executors.framework_of_model import framework_of
 from d5ray.networks.graph import edits
 from d5ray.networks.graph import subgraph as parts
 from d5ray.networks.graph.available_memory import without_collection
+from d5ray.networks.graph.double import in_double
 from d5ray.networks.graph.graph import Array, Graph
 from d5ray.networks.graph.inference import Inferred
 from d5ray.networks.graph.losses import with_loss
@@ -273,6 +274,36 @@ class Network(NetworkView):
         """A network of its own with the same nodes; the values are shared until one is replaced."""
         other = type(self)()
         other._state = Inferred(self._settled(), self._state.descriptors)
+        return other
+
+    def in_float64(self) -> "Network":
+        """A copy whose inputs, values and nodes are float64 where they are float32 here.
+
+        Raises `ConfigurationError` for a node that holds a graph of its own, or that knows no float64.
+        """
+        other = self.copy()
+        other._turn(in_double(other._graph))
+        return other
+
+    def with_values(self, values: Mapping[str, Any]) -> "Network":
+        """A copy with these values of its parameters and state, in its own types; others stay as they are.
+
+        Raises `ConfigurationError` for a name that it has not, and for another shape.
+        """
+        other = self.copy()
+        known = {**self.parameters, **self.state_values}
+        with other.changes():
+            for name, value in values.items():
+                if name not in known:
+                    raise ConfigurationError(
+                        f"the network {self.name!r} has no parameter {name!r}: {nearest(name, known)}"
+                    )
+                if known[name].shape != np.shape(value):
+                    raise ConfigurationError(
+                        f"{name!r} of the network {self.name!r} has the shape {known[name].shape}, found "
+                        f"{np.shape(value)}: give the tensors of the same network"
+                    )
+                other.feed_tensor(name, np.asarray(value, known[name].dtype))
         return other
 
     def part(self, nodes: Iterable[Node | str], outputs: Iterable[str], name: str = "") -> "Network":

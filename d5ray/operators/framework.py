@@ -109,7 +109,15 @@ class Framework(ABC):
 
     @abstractmethod
     def training(self, function: Kernel, inputs: Sequence[Tensor], gradient: Tensor) -> Call:
-        """A call that computes the outputs, and the gradient of all inputs for this one of the output."""
+        """A call that computes the outputs, and gradients for this one of the first output.
+
+        Of all floating-point inputs, and of the parameters of a function that has some. Raises
+        `ConfigurationError` for a function that has no gradient.
+        """
+
+    @abstractmethod
+    def counted_flops(self, call: Call) -> int:
+        """The operations that the framework's own counter sees in a call; 0 where it has none."""
 
     @abstractmethod
     def custom(self, operator: CustomOp) -> Any:

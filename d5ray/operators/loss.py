@@ -18,13 +18,20 @@ class Loss(ABC):
     how often the largest score is the label's; one that does not takes whatever the network and the data set
     give, (batch, ...) each, and there is no accuracy: what is right then is for a `Quality` to say.
 
+    A loss gets the model's scores: the tensor that it returns, what is called `logits`, or the first tensor
+    of several. One that `sees_output` gets all that the model returns, under PyTorch.
+
     `name` is the type of the operator by which frameworks other than PyTorch compute it; without one, and
     without `numpy` and `numpy_gradient`, a loss is for PyTorch alone. Hyperparameters are plain attributes.
     Implementations stand in the catalogue, `d5ray.ops`.
     """
 
     name: ClassVar[str] = ""
-    classifies: ClassVar[bool] = True
+    classifies: bool = True
+    classes_axis: int = -1  # of the scores
+    ignored: int | None = None  # a label that counts for nothing
+    sees_output: ClassVar[bool] = False
+    takes_labels: ClassVar[bool] = False  # whether the model is given the labels, and computes the loss
 
     @abstractmethod
     def check(self, output_shape: tuple[int, ...], classes: int) -> None:
@@ -43,6 +50,10 @@ class Loss(ABC):
     @abstractmethod
     def torch(self, scores: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
         """The loss by PyTorch's own functions, a scalar tensor."""
+
+    def counted(self, labels: np.ndarray[Any, Any]) -> int:
+        """The number of these labels that count."""
+        return labels.size if self.ignored is None else int((labels != self.ignored).sum())
 
     def lacking(self, framework: str) -> ConfigurationError:
         """The error for a framework that this is not written for."""

@@ -34,6 +34,7 @@ from d5ray.distributed.optimizers.slowmo import SlowMo as SlowMo
 from d5ray.distributed.optimizers.stochastic_gradient_push import (
     StochasticGradientPush as StochasticGradientPush,
 )
+from d5ray.frameworks.jax.optimizer import OptaxOptimizer as OptaxOptimizer
 from d5ray.frameworks.tensorflow.optimizer import KerasOptimizer as KerasOptimizer
 from d5ray.frameworks.torch.optimizer import TorchOptimizer as TorchOptimizer
 from d5ray.training.optimizers.accelegrad import AcceleGrad as AcceleGrad

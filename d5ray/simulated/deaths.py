@@ -1,7 +1,7 @@
 """Deaths and other faults of a simulation by plan, and how it goes on, by the policy of its experiment
 
-The same policies as on Ray (`d5ray.actors.group.recovery`), and the same events; starting a process and
-noticing its death take no virtual time.
+The same policies as on Ray (`d5ray.actors.group.recovery`), and the same events; noticing a death takes no
+virtual time, nor does starting a process that others wait for (see `newcomers` for one that nobody does).
 """
 
 import math
@@ -10,13 +10,12 @@ from functools import partial
 from typing import Final, final
 
 from d5ray.agent.outcome import Outcome
-from d5ray.distributed.checkpoints.agreement import described
-from d5ray.distributed.checkpoints.rollback import RestartPoint
 from d5ray.distributed.faults.fault import OF_LINKS, Fault
 from d5ray.distributed.faults.plan import Faults
 from d5ray.distributed.simulation.clock import VirtualEvent
 from d5ray.distributed.simulation.disturbed_links import DisturbedLinks
 from d5ray.errors import AgentError
+from d5ray.simulated.forming import SimulatedForming
 from d5ray.simulated.members import Members
 
 BY_PLAN: Final = "by plan"
@@ -27,20 +26,25 @@ class Deaths:
     """Lets the faults of a plan happen, and brings the others on.
 
     train(rank): an agent's steps to the end, for one that is started again beside the others. ended(rank):
-    an agent trains no more.
+    an agent trains no more. forming: brings on agents that wait for each other. dead: who has died so far.
     """
 
     def __init__(
-        self, members: Members, train: Callable[[int], Outcome], ended: Callable[[int], None]
+        self,
+        members: Members,
+        train: Callable[[int], Outcome],
+        ended: Callable[[int], None],
+        forming: SimulatedForming,
     ) -> None:
         experiment = members.experiment
-        self._members, self._train, self._ended = members, train, ended
+        self._members, self._train, self._ended, self._forming = members, train, ended, forming
         self._policy = experiment.on_failure
         self._one_sided = experiment.distributed_optimizer.one_sided
-        self._one_model = experiment.distributed_optimizer.one_model
+        self._restarts = self._policy == "restart" or (self._policy == "replace" and self._one_sided)
         self._most = experiment.max_failures
         self._deaths = 0
-        self.struck: list[int] = []  # who died since the others' group was formed, where they wait for it
+        self.dead: set[int] = set()
+        self.missed: dict[Fault, str] = {}  # why faults did not happen that were due
 
     # -- by plan ---------------------------------------------------------------------------------------
 
@@ -73,6 +77,7 @@ class Deaths:
             assert isinstance(disturbed, DisturbedLinks)
             disturbed.begin(fault, members.simulation.clock.seconds)
         elif fault.victim == "agent" and not self._trains(fault.numbers[0]):
+            self.missed[fault] = f"agent {fault.numbers[0]} did not train then"
             return
         number = fault.numbers[0] if fault.victim else -1
         members.note("fault", number if fault.victim == "agent" else -1, **fault.described)
@@ -113,13 +118,15 @@ class Deaths:
         members = self._members
         if not self._trains(rank):
             return
-        restarts = self._policy == "restart"
         members.gone.add(rank)
+        self.dead.add(rank)
         members.note("agent_died", rank, reason=reason, attempt=members.attempts[rank])
         self._count(f"TrainingAgent(rank={rank})")
-        if not (restarts and self._one_sided):
+        if not (self._restarts and self._one_sided):
             self._ended(rank)
-        members.simulation.clock.kill(members.tasks[rank])
+        task = members.tasks.get(rank)
+        if task is not None and not task.greenlet.dead:
+            members.simulation.clock.kill(task)
         members.simulation.meadow.lose(rank)
         step = members.agents[rank].progress().step
         members.agents[rank].leave()  # as its operating system does: connections break
@@ -128,8 +135,8 @@ class Deaths:
             for other in left:
                 members.agents[other].stop()
         elif not self._one_sided:
-            self.struck.append(rank)
-        elif restarts:
+            self._forming.died(rank)
+        elif self._restarts:
             for other in left:
                 members.agents[other].lost(rank, len(members.agents), other)
             members.start(rank)
@@ -143,40 +150,6 @@ class Deaths:
             for index, other in enumerate(left):
                 members.agents[other].lost(rank, len(left), index)
 
-    def form_again(self, outcomes: dict[int, Outcome]) -> bool:
-        """Let all exchange again that wait for each other's steps; False where their training has ended.
-
-        Others may die until they do.
-        """
-        members = self._members
-        named: list[int] = []
-        if any(outcome.status not in ("peer_lost", "completed") for outcome in outcomes.values()):
-            self.struck.clear()
-            return False
-        agreed: dict[int, RestartPoint] = {}
-        while not agreed:
-            if not self.struck:
-                raise AgentError("the agents that are left could not form a group: nobody answered in time")
-            dead, self.struck = self.struck, []
-            named += dead
-            if self._policy == "restart":
-                for rank in dead:
-                    members.start(rank)
-                    members.gone.discard(rank)
-            else:
-                self._check_left(named[-1])
-            agreed = members.form_again()
-        point = next(iter(agreed.values()))
-        for rank in named:
-            name = "agent_restarted" if self._policy == "restart" else "group_formed_again"
-            members.note(name, rank, step=point.step, group=members.epoch)
-        members.note("agreed", -1, step=point.step, **described(members.epoch, agreed, self._one_model))
-        members.note(
-            "agents_changed", -1, step=point.step, group=members.epoch, agents=len(members.left),
-            members=members.left, global_batch=point.global_batch, rate_factor=point.rate_factor,
-        )  # fmt: skip
-        return True
-
     def _again(self, rank: int, step: int) -> Outcome:
         """The rest of the training of an agent that is started again, whose peers go on meanwhile."""
         self._members.let_in(rank, step=step)
@@ -186,7 +159,7 @@ class Deaths:
     def _server_died(self, number: int) -> None:
         members, servers = self._members, self._members.simulation.servers
         assert servers is not None
-        name = servers.root[number].name
+        name = servers.places[number].name
         if self._policy == "stop":
             raise AgentError(f"{name} died, so the agents were stopped")
         members.note("server_died", -1, server=name)
@@ -195,8 +168,13 @@ class Deaths:
         members.note("server_restored", -1, server=name, **restored)
 
     def _trains(self, rank: int) -> bool:
+        """True if an agent is there, and does its steps or waits for a group to go on in."""
         task = self._members.tasks.get(rank)
-        return rank not in self._members.gone and task is not None and not task.greenlet.dead
+        if rank in self._members.gone:
+            return False
+        if task is not None and not task.greenlet.dead:
+            return True
+        return not self._one_sided and self._forming.awaits(None if task is None else task.result)
 
     def _check_left(self, rank: int) -> None:
         left, least = len(self._members.left), self._members.experiment.min_agents

@@ -1,7 +1,7 @@
 """The agents of a simulation: who is there, how they join each other, and how they act together"""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar, final
@@ -15,7 +15,7 @@ from d5ray.distributed.checkpoints.rollback import RestartPoint
 from d5ray.distributed.faults.plan import Faults
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.optimizers.exchange import ExchangeVia
-from d5ray.distributed.simulation.clock import Task
+from d5ray.distributed.simulation.clock import WATCH_EVENTS, Task
 from d5ray.distributed.simulation.world import SimulatedWorld, Simulation
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.errors import PeerLost
@@ -54,6 +54,7 @@ class Members:
         self.attempts = dict.fromkeys(range(count), 0)
         self.tasks: dict[int, Task] = {}
         self.epoch = 0
+        self._noted: set[tuple[str, int, int]] = set()  # name, rank and time of each event
         self.agents = [self._made(rank) for rank in range(count)]
 
     @property
@@ -93,14 +94,17 @@ class Members:
             self.agents[other].admit(rank)
         self.gone.discard(rank)
 
-    def form_again(self) -> dict[int, RestartPoint]:
-        """A new group of those that are there; what each agreed on, empty where another one died at it."""
+    def form_again(self, sharers: Sequence[int]) -> dict[int, RestartPoint]:
+        """A new group of those that are there; what each agreed on, empty where another one died at it.
+
+        sharers: for whom a step has a piece each, who are there or not.
+        """
         self.epoch += 1
+        self.simulation.network.forget()
         ranks, topology = self.left, self.experiment.topology
         assert topology is not None
         among = survivors(topology, self.gone)
         self.simulation.members = tuple(ranks)
-        sharers = range(len(self.agents)) if self.experiment.leaves_samples_out else ranks
         shares = Sharing.among(sharers, ranks)
 
         def rejoin(rank: int) -> RestartPoint | None:
@@ -119,17 +123,24 @@ class Members:
         call: Callable[[int], T],
         watch: Callable[[], None] | None = None,
         ranks: Iterable[int] | None = None,
+        every: int = WATCH_EVENTS,
     ) -> dict[int, T]:
-        """call(rank) for these agents, or all that are there, as tasks on the virtual clock; the results."""
+        """call(rank) for these agents, or all that are there, as tasks on the virtual clock; the results.
+
+        watch: called once in `every` events.
+        """
         clock = self.simulation.clock
         ranks = self.left if ranks is None else ranks
         self.tasks = {rank: clock.start(partial(call, rank), repr(self.agents[rank])) for rank in ranks}
-        clock.run(list(self.tasks.values()), watch)
+        clock.run(list(self.tasks.values()), watch, every)
         return {rank: task.result for rank, task in self.tasks.items() if rank not in self.gone}
 
     def note(self, name: str, rank: int, **detail: object) -> None:
         """Keep an event of the run as a whole; rank: of whom it tells, or -1."""
         now = self.simulation.clock.now()
+        while (name, rank, now) in self._noted:  # equal ones would be taken for one that was sent twice
+            now += 1
+        self._noted.add((name, rank, now))
         row = {
             "run_id": self.run_id, "agent": "driver", "rank": rank, "name": name,
             "t_wall": now, "t_mono": now, "detail": json.dumps(detail),

@@ -6,3 +6,4 @@ from d5ray.training.transformations import RandomFlip as RandomFlip
 from d5ray.training.transformations import ReplicateBatch as ReplicateBatch
 from d5ray.training.transformations import Resize as Resize
 from d5ray.training.transformations import Sampled as Sampled
+from d5ray.training.transformations import ScalePixels as ScalePixels

@@ -12,8 +12,10 @@ from d5ray.dashboards.page.charts import ChartOptions
 from d5ray.dashboards.page.runs import OpenRun, Runs
 from d5ray.errors import D5Error
 from d5ray.metrics.views import samples as rows
+from d5ray.metrics.views.run_labels import besides, in_words
 
 FOLLOW_MS = 1000  # between two looks for new rows
+MOST_ALIKE = 100  # runs of a recipe, the newest, from which one is told
 ASSETS = Path(__file__).parent / "assets"
 
 
@@ -108,7 +110,7 @@ def _route(app: Dash, place: _Place) -> None:
                 return _error(f"There is no view {view!r}."), links, options, name, True, ""
             shown = place.open_run(search)
             shown.refresh()
-            content = sections.VIEWS[view][1](place.runs, shown)
+            content = [_what(shown, known), *sections.VIEWS[view][1](place.runs, shown)]
             shown.seen.set()
             return content, links, options, name, not shown.view.running, _state(shown)
         except D5Error as error:
@@ -240,8 +242,18 @@ def _state(shown: OpenRun) -> Any:
 
 
 def _listed(row: dict[str, Any]) -> str:
-    """A run in the list of runs."""
-    return f"{row['run_id']}  ·  {row['verdict'] or row['status']}"
+    """A run in the list of runs: its name, what it is, and what it came to."""
+    return "  ·  ".join(filter(None, (row["run_id"], in_words(row), row["verdict"] or row["status"])))
+
+
+def _what(shown: OpenRun, known: list[dict[str, Any]]) -> Any:
+    """What the run is, above every view of it, and how it differs from others of its recipe."""
+    row = shown.view.row
+    alike = [each for each in known if each["recipe"] == row["recipe"] and each["run_id"] != shown.name]
+    other = besides([row, *alike[:MOST_ALIKE]])[0]
+    told = ", ".join(filter(None, (in_words(row, short=False), f"seed {row['seed']}")))
+    told += f"; unlike others: {other}" if other else ""
+    return html.P(told, className="faint", id="what")
 
 
 def _error(text: str) -> Any:

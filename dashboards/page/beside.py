@@ -15,8 +15,9 @@ def loss(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
 
 
 def accuracy(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
-    """The mean test accuracy of each run's agents."""
-    return _curves(shown, look, "test_accuracy", 100.0, "test accuracy, mean of agents [%]")
+    """The mean accuracy of each run's agents, of the split that the first one evaluates as it trains."""
+    metric = shown.ask(key_figures.evaluated)
+    return _curves(shown, look, metric, 100.0, f"{metric.replace('_', ' ')}, mean of agents [%]")
 
 
 def step_time(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
@@ -43,13 +44,14 @@ def _curves(shown: OpenRun, look: ChartOptions, metric: str, scale: float, title
     for number, run in enumerate((shown, *look.others)):
         table = run.ask(time_series.thinned, metric=metric, together=True, **look.bounds)
         y = [None if value is None else value * scale for value in table["mean"].to_pylist()]
-        traces.append(_line(run.name, number, table["x"].to_pylist(), y))
+        marks = metric.endswith("_accuracy")  # where an evaluation was; the others are means over steps
+        traces.append(_line(run.name, number, table["x"].to_pylist(), y, marks))
     return _figure(traces, look, title)
 
 
-def _line(name: str, number: int, x: list[Any], y: list[Any]) -> dict[str, Any]:
+def _line(name: str, number: int, x: list[Any], y: list[Any], marks: bool = False) -> dict[str, Any]:
     return {
-        "type": "scatter", "mode": "lines+markers" if len(x) < 40 else "lines", "x": x, "y": y,
+        "type": "scatter", "mode": "lines+markers" if marks or len(x) == 1 else "lines", "x": x, "y": y,
         "name": plain(name), "line": {"color": COLOURS[number % len(COLOURS)], "width": 1.8},
         "marker": {"size": 5}, "showlegend": True,
         "hovertemplate": "%{y:.5~g} at %{x:,.6~g}<extra>%{fullData.name}</extra>",

@@ -18,7 +18,7 @@ from d5ray.dashboards.page.chart_style import (
 )
 from d5ray.dashboards.page.runs import OpenRun
 from d5ray.metrics.views import consensus as apart
-from d5ray.metrics.views import steps, time_series
+from d5ray.metrics.views import key_figures, steps, time_series
 from d5ray.metrics.views.time_series import Over
 
 MOST_LINES = 12  # agents that get a line each; of more the mean is drawn, and where all of them lie
@@ -48,7 +48,7 @@ class ChartOptions:
 
     def x(self, **more: Any) -> dict[str, Any]:
         """The horizontal axis of a chart, over steps or seconds, zoomed as the viewer chose."""
-        title = "training step [count]" if self.over == "step" else "time since the start [s]"
+        title = "training so far [steps]" if self.over == "step" else "time since the start [s]"
         zoomed = {} if self.low is None or self.high is None else {"range": [self.low, self.high]}
         return axis(title, **zoomed, **more)
 
@@ -65,11 +65,12 @@ def loss(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
 
 
 def accuracy(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
-    """The test accuracy of every agent at its evaluations."""
-    table = shown.ask(time_series.thinned, metric="test_accuracy", **look.bounds)
+    """The accuracy of every agent at its evaluations, of the split that it evaluates as it trains."""
+    metric = shown.ask(key_figures.evaluated)
+    table = shown.ask(time_series.thinned, metric=metric, **look.bounds)
     if not table.num_rows:
         return empty("no evaluation has been made so far")
-    return figure(_of_agents(table, 100.0, marks=True), look.x(), axis("test accuracy [%]"))
+    return figure(_of_agents(table, 100.0, marks=True), look.x(), axis(f"{metric.replace('_', ' ')} [%]"))
 
 
 def throughput(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:

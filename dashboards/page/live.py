@@ -11,6 +11,7 @@ from d5ray.dashboards.page.charts import ChartOptions
 from d5ray.dashboards.page.runs import OpenRun
 from d5ray.metrics.judge.comparable import incomparable
 from d5ray.metrics.views import communication, events, key_figures
+from d5ray.metrics.views.run_labels import besides, in_words, place_of
 
 Component = Any
 MOST_EVENTS = 200
@@ -35,8 +36,9 @@ def _verdict(shown: OpenRun, look: ChartOptions) -> Component:
         )
     title = "Verdict" if shown.view.row["verdict"] else "Verdict so far"
     word = shown.view.row["verdict"] or ""
+    known = shown.view.ask("SELECT * FROM metrics").to_pylist()
     return html.Section(
-        [html.H2([title, " ", *([tables.badge(word)] if word else [])]), tables.verdicts(found)]
+        [html.H2([title, " ", *([tables.badge(word)] if word else [])]), tables.verdicts(found, known)]
     )
 
 
@@ -70,17 +72,22 @@ def _events(shown: OpenRun, look: ChartOptions) -> Component:
 
 def _beside(shown: OpenRun, look: ChartOptions) -> Component:
     rows = beside.rows(shown, look.others)
-    for at, row in enumerate(rows):
+    described = [shown.view.row, *(other.view.row for other in look.others)]
+    for at, (row, other) in enumerate(zip(rows, besides(described), strict=True)):
+        told = ", ".join(filter(None, (in_words(described[at]), other)))
+        row["word"] = row["verdict"] or row["status"]
+        row["what"] = html.Span(told, className="long")
         row["name"] = html.Span([html.I(className=f"dot c{at % 7}"), row["run"]])
-        row["accuracy"] = None if row["test_accuracy"] is None else f"{100 * row['test_accuracy']:.2f}"
+        _, accuracy = tables.accuracy(row)
+        row["accuracy"] = None if accuracy is None else f"{100 * accuracy:.2f}"
         row["ms"] = None if row["step_time"] is None else f"{1e3 * row['step_time']:.3g}"
         row["rate"] = None if row["samples_per_second"] is None else number(row["samples_per_second"])
         row["sent"] = None if row["bytes_sent"] is None else size(row["bytes_sent"])
         row["took"] = None if row["seconds"] is None else tables.duration(row["seconds"])
     columns = {
-        "name": "run", "status": "status", "verdict": "verdict", "agents": "agents", "steps": "steps",
-        "took": "time",
-        "loss": "loss", "accuracy": "accuracy [%]", "ms": "step [ms]", "rate": "samples/s", "sent": "sent",
+        "name": "run", "what": "what it is", "seed": "seed", "word": "came to",
+        "steps": "steps", "took": "time", "loss": "mean loss", "accuracy": "worst accuracy [%]",
+        "ms": "median step [ms]", "rate": "mean samples/s", "sent": "sent by all",
     }  # fmt: skip
     reasons = incomparable([shown.view.run, *(other.view.run for other in look.others)])
     if reasons:
@@ -91,6 +98,8 @@ def _beside(shown: OpenRun, look: ChartOptions) -> Component:
         )
     else:
         note = "They come from no recipe: nothing says in what they had to be alike."
+    if len({place_of(row) for row in described}) > 1:
+        note += " Some are simulated and some are real: their times are of different clocks."
     return html.Section([tables.table(rows, columns), html.P(note, className="faint")], className="panel")
 
 

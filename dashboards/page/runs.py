@@ -11,6 +11,7 @@ from typing import Any, final
 import pyarrow as pa
 
 from d5ray.errors import ConfigurationError, nearest
+from d5ray.metrics.judge.partners import partners
 from d5ray.metrics.judge.run_series import RunSeries, find
 from d5ray.metrics.record.folders import runs_root
 from d5ray.metrics.record.reader import Run, list_runs
@@ -101,7 +102,7 @@ class OpenRun:
             self.ask(time_series.thinned, metric="loss", **WHOLE)
             length = self.ask(key_figures.figures)["rows"] or 0
             self.ask(time_series.throughput, **WHOLE)
-            self.ask(time_series.thinned, metric="test_accuracy", **WHOLE)
+            self.ask(time_series.thinned, metric=self.ask(key_figures.evaluated), **WHOLE)
             self.ask(steps.parts, **WHOLE)
             self.verdict()
             self.seen.wait(SEEN_SECONDS)
@@ -178,6 +179,10 @@ class Runs:
             found = [{**run.row, "run_id": run.name} for run in [*known, *list_runs(self.root)]]
             self._listed = time.monotonic(), found
         return found
+
+    def partners(self, shown: OpenRun) -> list[str]:
+        """The name of the run that says most beside this one and can be compared with it; [] without any."""
+        return [run.name for run in partners(shown.view.run, list_runs(self.root), 1)]
 
     def close(self) -> None:
         """Close the views of all runs."""

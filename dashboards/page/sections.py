@@ -13,6 +13,7 @@ from d5ray.dashboards.page.live import live
 from d5ray.dashboards.page.runs import OpenRun, Runs
 from d5ray.metrics.views import communication, time_series
 from d5ray.metrics.views import samples as rows
+from d5ray.metrics.views.run_labels import in_words
 
 Component = Any
 View = Callable[[Runs, OpenRun], list[Component]]
@@ -121,10 +122,14 @@ def events(runs: Runs, shown: OpenRun) -> list[Component]:
 
 def compare(runs: Runs, shown: OpenRun) -> list[Component]:
     """The section that shows several runs side by side."""
-    known = {row["run_id"]: row["series"] for row in runs.rows() if row["run_id"] != shown.name}
+    known = {row["run_id"]: row for row in runs.rows() if row["run_id"] != shown.name}
     series = shown.view.row["series"]
-    names = list(known)
-    first = [name for name in names if series and known[name] == series][:MOST_BESIDE] or names[:1]
+    first = [name for name, row in known.items() if series and row["series"] == series][:MOST_BESIDE]
+    first = first or runs.partners(shown) or list(known)[:1]
+    names = [
+        {"label": " · ".join(filter(None, (name, in_words(row)))), "value": name, "search": name}
+        for name, row in known.items()
+    ]
     chosen = html.Label(
         [
             html.Span("Beside it", className="faint"),

@@ -11,6 +11,7 @@ from dash import html
 from d5ray.dashboards.numbers import number, size
 from d5ray.display.visible_text import one_line
 from d5ray.metrics.definitions.catalogue import Verdict
+from d5ray.metrics.views.estimators import estimators
 
 Component = Any
 MOST_TEXT = 300  # characters of a cell
@@ -35,10 +36,12 @@ def of_arrow(found: pa.Table) -> Component:
     return table(found.to_pylist(), {name: name for name in found.schema.names}, tabIndex=0)
 
 
-def verdicts(found: pa.Table) -> Component:
-    """A card for each criterion."""
+def verdicts(found: pa.Table, known: Sequence[Mapping[str, Any]] = ()) -> Component:
+    """A card for each criterion. known: rows of the run's table `metrics`, which say how values are made."""
     cards = []
-    for row in found.to_pylist():
+    rows = found.to_pylist()
+    estimated = estimators([row["metric"] for row in rows], known)
+    for row in rows:
         verdict = Verdict(**row)
         unit = "" if verdict.unit == "1" else f" {verdict.unit}"
         relation = "≥" if verdict.relation == ">=" else "≤"
@@ -54,6 +57,7 @@ def verdicts(found: pa.Table) -> Component:
                         [html.Strong(value + unit), html.Span(f"{relation} {number(verdict.target)}{unit}")]
                     ),
                     html.Div(" · ".join(filter(None, (interval, _counted(verdict)))), className="faint"),
+                    html.Div(estimated.get(verdict.metric.partition("(")[0], ""), className="faint"),
                     html.Div(verdict.reason or "", className="faint"),
                 ],
                 className=f"card criterion {verdict.verdict.lower()}",
@@ -76,20 +80,31 @@ def stat(title: str, value: str, unit: str = "") -> Component:
 def stats(found: Mapping[str, Any]) -> Component:
     """A run in a few figures."""
     step = found["step_time"]
-    accuracy = found["test_accuracy"]
+    split, correct = accuracy(found)
     return html.Div(
         [
             stat("steps", _or_dash(found["steps"], "{:,}".format)),
             stat("time", _or_dash(found["seconds"], duration)),
-            stat("loss", _or_dash(found["loss"], number)),
-            stat("test accuracy", _or_dash(accuracy, lambda value: f"{100 * value:.2f}"), "%"),
+            stat("loss, mean of agents", _or_dash(found["loss"], number)),
+            stat(f"{split} accuracy, worst", _or_dash(correct, lambda value: f"{100 * value:.2f}"), "%"),
             stat("step time, median", _or_dash(step, lambda value: f"{1e3 * value:.3g}"), "ms"),
-            stat("samples/s", _or_dash(found["samples_per_second"], number)),
+            stat("samples/s, mean", _or_dash(found["samples_per_second"], number)),
             stat("sent by all", _or_dash(found["bytes_sent"], size)),
             stat("rows", _or_dash(found["rows"], "{:,}".format)),
         ],
         className="cards stats",
     )
+
+
+def accuracy(found: Mapping[str, Any]) -> tuple[str, float | None]:
+    """The split and accuracy of a run's last evaluation: of the test split once that was looked at.
+
+    >>> accuracy({"test_accuracy": None, "validation_accuracy": 0.5})
+    ('validation', 0.5)
+    """
+    if found["test_accuracy"] is None and found["validation_accuracy"] is not None:
+        return "validation", found["validation_accuracy"]
+    return "test", found["test_accuracy"]
 
 
 def duration(seconds: float) -> str:

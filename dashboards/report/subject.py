@@ -1,16 +1,14 @@
 """Subject of a report: runs, put together where they differ in nothing but the seed"""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, final
 
 import pyarrow as pa
 
-from d5ray.dashboards.numbers import count
 from d5ray.errors import ConfigurationError
-from d5ray.identity.moved import described_now
 from d5ray.metrics.definitions.catalogue import CATALOGUE
 from d5ray.metrics.judge import run_series
 from d5ray.metrics.judge.comparison import runs_named
@@ -20,16 +18,10 @@ from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import TABLES, checked
 from d5ray.metrics.statistics.estimates import over_runs
 from d5ray.metrics.statistics.intervals import Estimate
+from d5ray.metrics.views.run_labels import PASSING, described, labels, place_of
 from d5ray.metrics.views.view import RunView
 
-PASSING: Final = ("seed", "name")  # of an experiment: runs that differ in them alone belong together
-IMPORTANT: Final = (
-    "recipe", "agents", "distributed", "topology", "optimizer", "servers", "model", "batch_size",
-    "communicator", "executor", "slow",
-)  # fmt: skip
-MOST_DIFFERENCES: Final = 4  # told in the name of a setting
 KEPT_ROWS: Final = 400_000  # of a run, so that a metric that several others are made of is read once
-MOST_CHARACTERS: Final = 40
 
 
 @final
@@ -46,8 +38,7 @@ class Member:
     @cached_property
     def described(self) -> dict[str, Any]:
         """The description of what the run ran, as data."""
-        found = json.loads(self.row["experiment"] or "{}")
-        return found if isinstance(found, dict) else {}
+        return described(self.row)
 
     @cached_property
     def measured(self) -> dict[str, str]:
@@ -210,64 +201,15 @@ def _settings(members: Sequence[tuple[str, Member]]) -> tuple[Setting, ...]:
     groups: dict[tuple[str, str], list[Member]] = {}
     for text, member in members:
         groups.setdefault((text, _setting_of(member)), []).append(member)
-    labels = _labels([(text, alike[0]) for (text, _), alike in groups.items()])
+    firsts = [alike[0].row for alike in groups.values()]
+    told = labels(firsts, [text for text, _ in groups])
     return tuple(
         Setting(label, tuple(sorted(alike, key=lambda member: str(member.row["started"]))))
-        for label, alike in zip(labels, groups.values(), strict=True)
+        for label, alike in zip(told, groups.values(), strict=True)
     )
 
 
 def _setting_of(member: Member) -> str:
-    described = {name: value for name, value in member.described.items() if name not in PASSING}
-    return json.dumps([member.row["recipe"], member.row["recipe_hash"], described], sort_keys=True)
-
-
-def _labels(firsts: Sequence[tuple[str, Member]]) -> list[str]:
-    """The words that tell the settings apart: the values that differ, or how they were named."""
-    flat = [dict(flattened({"recipe": member.row["recipe"], **member.described})) for _, member in firsts]
-    keys: list[str] = []
-    for key in sorted({key for values in flat for key in values}, key=_importance):
-        several = {tuple(values.get(each) for each in (*keys, key)) for values in flat}
-        fewer = {tuple(values.get(each) for each in keys) for values in flat}
-        if key.partition(".")[0] not in PASSING and len(several) > len(fewer):
-            keys.append(key)
-    labels = []
-    for (text, member), values in zip(firsts, flat, strict=True):
-        told = [_told(key, values[key]) for key in keys[:MOST_DIFFERENCES] if key in values]
-        labels.append(", ".join(told) or text or str(member.row["recipe"] or member.name))
-    twice = {label for label in labels if labels.count(label) > 1}
-    return [
-        f"{label} ({text or member.name})" if label in twice else label
-        for label, (text, member) in zip(labels, firsts, strict=True)
-    ]
-
-
-def _importance(key: str) -> tuple[int, int, str]:
-    """The order of keys: those that people tell settings apart by first, a class before its arguments."""
-    first = key.partition(".")[0]
-    return IMPORTANT.index(first) if first in IMPORTANT else len(IMPORTANT), key.count("."), key
-
-
-def flattened(value: Any, path: str = "") -> Iterable[tuple[str, str]]:
-    """Every leaf of JSON data as a path and a text; of what has a class, that class by its own name.
-
-    >>> dict(flattened({"agents": 4, "optimizer": {"class": "d5ray.x.SGD", "rate": 0.1}}))
-    {'agents': '4', 'optimizer': 'SGD', 'optimizer.rate': '0.1'}
-    """
-    if isinstance(value, Mapping) and value:
-        for key, inner in value.items():
-            if key == "class":
-                yield path, described_now(str(inner).partition("#")[0])[1]
-            else:
-                yield from flattened(inner, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, value if isinstance(value, str) else json.dumps(value)
-
-
-def _told(key: str, value: str) -> str:
-    name = key.rpartition(".")[2]
-    text = described_now(value)[1] if value.startswith("d5ray.") else value
-    cut = text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
-    if key == "agents":
-        return count(int(cut), "agent") if cut.isdecimal() else cut
-    return cut if key in ("recipe", "distributed", "topology", "optimizer") else f"{name}={cut}"
+    row = member.row
+    found = {name: value for name, value in member.described.items() if name not in PASSING}
+    return json.dumps([row["recipe"], row["recipe_hash"], place_of(row), found], sort_keys=True)

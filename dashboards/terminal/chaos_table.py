@@ -38,10 +38,10 @@ def show(campaign: Campaign) -> None:
     table = ConsoleTable()
     for name in ("fault", "victim"):
         table.add_column(name)
-    for name in ("trials", "happened", "completed", "as promised", "wrong"):
+    for name in ("trials", "happened", "missed", "completed", "as promised", "wrong"):
         table.add_column(name, justify="right")
     for row in campaign.rows:
-        counts = (row[name] for name in ("trials", "happened", "completed", "right", "wrong"))
+        counts = (row[name] for name in ("trials", "happened", "missed", "completed", "right", "wrong"))
         table.add_row(row["kind"], row["victim"], *map(str, counts))
     out().print(table)
     done = f"{len(campaign.trials)} of {campaign.wanted} trials, seed {campaign.seed}"

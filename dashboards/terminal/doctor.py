@@ -2,14 +2,16 @@
 
 import os
 import shutil
-from dataclasses import asdict, dataclass
-from importlib import metadata
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import psutil
 
 from d5ray.actors.session.session import reachable
 from d5ray.dashboards.numbers import size
+from d5ray.dashboards.terminal.installed import BAD, GOOD, WARN, Finding, packages, system
 from d5ray.display.console import ConsoleTable, out, styled
 from d5ray.errors import D5Error
 from d5ray.metrics.probes.environment import capture
@@ -18,50 +20,19 @@ from d5ray.metrics.probes.nvml import Nvml
 from d5ray.metrics.probes.rapl import Rapl
 from d5ray.metrics.record import store
 
-# distribution -> what it is for; the first group is needed always
-CORE = (
-    "ray",
-    "numpy",
-    "torch",
-    "pyarrow",
-    "pandas",
-    "duckdb",
-    "onnx",
-    "networkx",
-    "greenlet",
-    "scikit-learn",
-)
-EXTRAS = {
-    "tensorflow": (("tensorflow-cpu", "tensorflow"), "networks and operators under TensorFlow"),
-    "cuda": (("cupy-cuda12x",), "CuPy arrays and NCCL exchange between GPUs"),
-    "dashboard": (("dash",), "the live page, and dashboards for Grafana"),
-    "mpi": (("mpi4py",), "OpenMPI as a peer in allreduce_speed"),
-    "dev": (("pytest",), "the tests"),
-}
 PROGRAMS = {  # what shows runs beside d5ray's own pages
     "prometheus": "keeping what Ray shows of runs, and telling of those that stand still",
     "grafana": "the dashboards of d5ray dashboard grafana",
 }
-GOOD, WARN, BAD = "ok", "note", "missing"
 STYLES = {GOOD: "green", WARN: "yellow", BAD: "bold red"}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line: of what, how it is, and what to do where something is missing."""
-
-    topic: str
-    state: str  # ok, note or missing
-    text: str
-    advice: str = ""
 
 
 def examine(address: str | None) -> list[Finding]:
     """Look at everything; starts nothing."""
-    found = [_core(name) for name in CORE]
-    found += [_extra(name, names, purpose) for name, (names, purpose) in EXTRAS.items()]
+    facts = capture()
+    found = [system(), *packages(_has_gpus(facts))]
     found += [_program(name, purpose) for name, purpose in PROGRAMS.items()]
-    return [*found, *_machine(), *_sensors(), _home(), _ray(address)]
+    return [*found, *_machine(facts), *_sensors(), _home(), _ray(address)]
 
 
 def _sensors() -> list[Finding]:
@@ -112,32 +83,13 @@ def as_data(findings: list[Finding]) -> list[dict[str, Any]]:
     return [asdict(finding) for finding in findings]
 
 
-def _core(name: str) -> Finding:
-    try:
-        return Finding(name, GOOD, metadata.version(name))
-    except metadata.PackageNotFoundError:
-        return Finding(name, BAD, "not installed", "pip install d5ray brings it")
-
-
-def _extra(extra: str, names: tuple[str, ...], purpose: str) -> Finding:
-    for name in names:
-        try:
-            return Finding(f"extra {extra}", GOOD, f"{name} {metadata.version(name)}, for {purpose}")
-        except metadata.PackageNotFoundError:
-            continue
-    return Finding(
-        f"extra {extra}", WARN, f"not installed, only needed for {purpose}", f"pip install 'd5ray[{extra}]'"
-    )
-
-
 def _program(name: str, purpose: str) -> Finding:
     if path := shutil.which(name):
         return Finding(name, GOOD, f"{path}, for {purpose}")
     return Finding(name, WARN, f"not installed, only needed for {purpose}")
 
 
-def _machine() -> list[Finding]:
-    facts = capture()
+def _machine(facts: Mapping[str, str]) -> list[Finding]:
     memory = psutil.virtual_memory()
     shm = psutil.disk_usage("/dev/shm") if os.path.isdir("/dev/shm") else None  # noqa: PTH112
     findings = [
@@ -145,18 +97,22 @@ def _machine() -> list[Finding]:
         Finding("cores", GOOD, f"{facts['cores_usable']} usable, {facts['cpu_model']}"),
         Finding("memory", GOOD, f"{size(memory.available)} free of {size(memory.total)}"),
     ]
-    if shm is None or shm.free < 2e8:
+    if sys.platform != "linux":
+        text = f"none, as this is {sys.platform}: agents exchange by gloo"
+        findings.append(Finding("shared memory", WARN, text))
+    elif shm is None or shm.free < 2e8:
         free = "none" if shm is None else size(shm.free)
         advice = "give the container more, for example docker run --shm-size=2g"
         findings.append(Finding("shared memory", WARN, f"{free} free in /dev/shm, Ray wants 200 MB", advice))
     else:
         findings.append(Finding("shared memory", GOOD, f"{size(shm.free)} free in /dev/shm"))
-    gpus = facts["gpus"]
-    none = gpus == "none" or gpus.startswith("unavailable")
-    findings.append(
-        Finding("GPUs", WARN if none else GOOD, "none: everything runs on CPUs" if none else gpus)
-    )
-    return findings
+    there = _has_gpus(facts)
+    text = facts["gpus"] if there else "none: everything runs on CPUs"
+    return [*findings, Finding("GPUs", GOOD if there else WARN, text)]
+
+
+def _has_gpus(facts: Mapping[str, str]) -> bool:
+    return facts["gpus"] != "none" and not facts["gpus"].startswith("unavailable")
 
 
 def _home() -> Finding:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from d5ray.dashboards.disturbances import disturbances
 from d5ray.dashboards.numbers import COLOURS, count, number
 from d5ray.dashboards.numbers import size as size
-from d5ray.dashboards.terminal import contenders
+from d5ray.dashboards.terminal import contenders, operator_tables
 from d5ray.display.console import (
     BarColumn,
     ConsoleTable,
@@ -33,6 +33,8 @@ from d5ray.metrics.definitions.catalogue import Verdict, metric_named
 from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.judge.summary import summary
 from d5ray.metrics.record.store import Run
+from d5ray.metrics.views.estimators import estimators
+from d5ray.metrics.views.run_labels import besides, in_words, label_of
 
 if TYPE_CHECKING:
     from d5ray.actors.group.group import TrainingGroup
@@ -57,8 +59,11 @@ def announce(group: "TrainingGroup") -> None:
         err().print(text, style="dim")
 
 
-def verdict(run: Run, verdicts: Sequence[Verdict], overall: str | None) -> None:
-    """The table of criteria with the verdict of each, the parts of a step, and where the data are."""
+def verdict(run: Run, verdicts: Sequence[Verdict], overall: str | None, other: str = "") -> None:
+    """The table of criteria with the verdict of each, the parts of a step, and where the data are.
+
+    other: by which settings it differs from other runs like it.
+    """
     row, tables, console = run.row, run.tables(), out()
     agents = count(row["agents"], "agent")
     rounds = json.loads(row["experiment"] or "{}").get("pairs")
@@ -70,23 +75,33 @@ def verdict(run: Run, verdicts: Sequence[Verdict], overall: str | None) -> None:
     console.print(
         title, styled(f"  {overall or row['status']}", style=COLOURS.get(overall or "", "bold")), sep=""
     )
+    if (label := label_of(row)).model:
+        console.print(str(label) + (f"; unlike others: {other}" if other else ""), style="dim")
     if row["stop_reason"]:
         style = "dim" if row["status"] == "completed" else "red"
         console.print(lines(f"{row['status']}: {row['stop_reason']}", style))
     compared = [v for v in verdicts if contenders.Label.of(v.metric).who]
+    known = tables["metrics"].to_pylist() if "metrics" in tables else []
     if others := [v for v in verdicts if v not in compared]:
         console.print(criteria(others))
+        if told := estimated(others, known):
+            console.print(told, style="dim")
     for section in contenders.sections(compared):
         console.print(section)
+    if told := estimated(compared, known):
+        console.print(told, style="dim")
     stopped = row["stop_reason"] or "nothing"
     happened = [text for text in disturbances(tables["events"]) if stopped not in text]
     for note in [*happened, *notes(verdicts), *unsteady(tables, verdicts)]:
         console.print(f"! {note}", style="yellow")
-    if absolute := contenders.absolute(tables):
+    if benched := list(operator_tables.body(run)):
+        for part in benched:
+            console.print(part)
+    elif absolute := contenders.absolute(tables):
         for table in absolute:
             console.print(table)
     elif parts := breakdown(tables):
-        console.print(parts)
+        console.print(lines(parts))
         if apart := apartness(tables):
             console.print(apart)
     console.print(f"data  {run.folder}", f'sql  d5ray sql {run.name} "select …"', sep="   ")
@@ -176,6 +191,15 @@ def criteria(verdicts: Sequence[Verdict]) -> ConsoleTable:
     return table
 
 
+def estimated(verdicts: Iterable[Verdict], metrics: Iterable[Mapping[str, Any]] = ()) -> str:
+    """`step_time: largest over ranks, median over steps`: how what was measured is made, metric by metric.
+
+    metrics: rows of the run's table `metrics`.
+    """
+    found = estimators([v.metric for v in verdicts], metrics)
+    return "; ".join(f"{name}: {text}" for name, text in found.items())
+
+
 def notes(verdicts: Iterable[Verdict]) -> list[str]:
     """Why something is missing or open, each reason once."""
     metrics: dict[str, list[str]] = {}
@@ -203,7 +227,7 @@ def unsteady(tables: Mapping[str, pa.Table], verdicts: Iterable[Verdict]) -> lis
 
 
 def breakdown(tables: Mapping[str, pa.Table]) -> str | None:
-    """`step 2.61 ms = data 0.05 | forward 0.9 | …`: the medians; they need not add up exactly."""
+    """`medians: step 2.61 ms = data 0.05 | forward 0.9 | …`, of the slowest agent; they may not add up."""
     step = metric_named("step_time").estimate(tables).value
     if step is None:
         return None
@@ -212,15 +236,13 @@ def breakdown(tables: Mapping[str, pa.Table]) -> str | None:
     alone = asynchrony.is_asynchronous(tables)
     rate = metric_named(f"{'asynchronous_' if alone else ''}samples_per_second").estimate(tables).value
     sent = metric_named("bytes_sent").estimate(tables).value
-    text = f"step {step * 1e3:.3g} ms = {shown}"
-    if rate is not None:
-        text += f"   {rate:,.0f} samples/s"
+    beside = [f"mean: {rate:,.0f} samples/s"] if rate is not None else []
     if sent:
-        text += f"   {size(sent)} sent an agent"
+        beside.append(f"most sent: {size(sent)}")
     predicted = metric_named("predicted_exchange_time").estimate(tables).value
     if predicted is not None:
-        text += f"   exchange predicted {predicted * 1e3:.3g}"
-    return text
+        beside.append(f"exchange predicted {predicted * 1e3:.3g} ms")
+    return "\n".join(filter(None, (f"medians: step {step * 1e3:.3g} ms = {shown}", "   ".join(beside))))
 
 
 def apartness(tables: Mapping[str, pa.Table]) -> str | None:
@@ -233,10 +255,10 @@ def apartness(tables: Mapping[str, pa.Table]) -> str | None:
         mean = sum(stale * times for stale, times in counted.items()) / total
         most = sorted(counted, key=lambda stale: -counted[stale])[:MOST_STALENESSES]
         shown = ", ".join(f"{stale}: {counted[stale] / total:.0%}" for stale in sorted(most))
-        parts.append(f"staleness {mean:.3g} ({shown}; at most {max(counted)})")
+        parts.append(f"mean staleness {mean:.3g} ({shown}; at most {max(counted)})")
     for name, word in (
-        ("clock_gap", "gap"),
-        ("consensus_distance", "consensus distance"),
+        ("clock_gap", "largest gap"),
+        ("consensus_distance", "last consensus distance"),
         ("load_balance", "load balance"),
     ):
         value = metric_named(name).estimate(tables).value
@@ -273,20 +295,24 @@ def timings(seconds: Mapping[str, float]) -> None:
     err().print(table)
 
 
-def runs(found: Iterable[Run]) -> None:
-    """Print a line for each run, newest first."""
-    table = ConsoleTable("run", "status", "verdict", "agents", "steps", "seed", "started (UTC)")
-    for run in found:
-        row = run.row
-        table.add_row(
+def runs(found: Sequence[Run]) -> None:
+    """Print a line for each run, newest first: what it is, and how it differs from others like it."""
+    rows = [run.row for run in found]
+    table = ConsoleTable("run", "status", "verdict", "seed", "steps", "started (UTC)", "what it is")
+    differing = besides(rows)
+    if any(differing):
+        table.add_column("besides")
+    for run, row, other in zip(found, rows, differing, strict=True):
+        cells = [
             run.name,
             row["status"],
             styled(row["verdict"] or "–", style=COLOURS.get(row["verdict"] or "", "")),
-            str(row["agents"]),
-            str(row["steps"] if row["steps"] is not None else "–"),
             str(row["seed"]),
-            f"{row['started']:%Y-%m-%d %H:%M:%S}" if row["started"] else "–",
-        )
+            str(row["steps"] if row["steps"] is not None else "–"),
+            f"{row['started']:%Y-%m-%d %H:%M}" if row["started"] else "–",
+            in_words(row) or "–",
+        ]
+        table.add_row(*cells, *[other] * any(differing))
     out().print(table)
 
 

@@ -15,6 +15,7 @@ from d5ray.identity.canonical import canonical, digest
 from d5ray.metrics.definitions.catalogue import Criterion, RunTables, Verdict, as_criterion
 from d5ray.metrics.views import notebook
 from d5ray.recipes.engine.parsing import settings
+from d5ray.recipes.engine.parsing.data import data_of
 from d5ray.recipes.engine.parsing.fixed import Fixed
 from d5ray.recipes.engine.parsing.texts import named
 
@@ -28,7 +29,8 @@ EXIT_CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 2}
 class Recipe:
     """FIXED, MUTABLE and METRICS, checked; wrong ones raise `ConfigurationError`. Nothing given is changed.
 
-    fixed    what everyone who competes must keep; its hash tells which runs are comparable
+    fixed    what everyone who competes must keep; with the data it makes the hash that tells which runs are
+             comparable
     mutable  what a competitor may change
     criteria what must be reached
     """
@@ -87,10 +89,23 @@ class Recipe:
         """The values that FIXED fixes, and what it leaves open."""
         return Fixed(self.name, self.fixed)
 
-    @property
+    @cached_property
     def hash(self) -> str:
-        """SHA-256 of FIXED, however it is written: two runs are comparable exactly when it is equal."""
+        """SHA-256 of FIXED and of the data: two runs are comparable exactly when it is equal.
+
+        The data enter by their content where FIXED does not tell it, see `data_of`; those are read for it.
+        """
+        return digest(canonical(self.held.normal) | self.data)
+
+    @property
+    def fixed_hash(self) -> str:
+        """SHA-256 of FIXED alone, however it is written; no data are read."""
         return digest(self.held.normal)
+
+    @cached_property
+    def data(self) -> dict[str, str]:
+        """SHA-256 of the data, by their keys in the table `environment`, where FIXED does not tell them."""
+        return data_of(self.held, self.made)
 
     def job(self) -> type:
         """The class that the recipe runs, whose fields are its keys; by default `Experiment`."""
@@ -123,7 +138,7 @@ class Recipe:
         return {
             "recipe": self.name,
             "recipe_hash": self.hash,
-            "fixed": json.dumps(canonical(self.held.normal), sort_keys=True),
+            "fixed": json.dumps(canonical(self.held.normal) | self.data, sort_keys=True),
             "mutable": json.dumps(canonical(changed), sort_keys=True),
             "criteria": json.dumps([criterion.described() for criterion in self.criteria]),
         }
@@ -149,7 +164,16 @@ class Recipe:
         return groups
 
     def _dotted(self, key: str) -> str | None:
-        """`optimizer.learning_rate` for `learning_rate`."""
+        """`optimizer.learning_rate` for `learning_rate`, `model.size` for `size`."""
+        for component in settings.PASSED_ON:
+            options = {**self.fixed, **self.mutable}.get(f"{component}_kwargs", {})
+            leaf = f"{component}.{key}"
+            if (
+                leaf in self.fixed
+                or leaf in self.mutable
+                or (isinstance(options, Mapping) and key in options)
+            ):
+                return leaf
         for component in settings.COMPONENTS:
             value = {**self.fixed, **self.mutable}.get(component)
             if isinstance(value, str):

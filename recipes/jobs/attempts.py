@@ -7,6 +7,7 @@ from itertools import islice
 from time import perf_counter
 from typing import final
 
+from d5ray.agent.building import whole_network
 from d5ray.experiment import Experiment
 from d5ray.metrics.judge.criteria import Criterion
 from d5ray.networks.executors.executor import Evaluation
@@ -42,18 +43,10 @@ class Attempt:
     def __call__(self, rank: int) -> AttemptCurve:
         experiment: Experiment = pickle.loads(self.shipped)
         data = experiment.load_dataset()
-        executor = experiment.make_executor(
-            experiment.model,
-            dict(experiment.model_kwargs),
-            sample_shape=data.sample_shape,
-            classes=len(data.classes),
-            loss=experiment.loss,
-            seed=experiment.seed,
-            threads=experiment.threads,
-            **experiment.executor_kwargs,
-        )
+        executor = whole_network(experiment, data.sample_shape, len(data.classes))
         executor.draw_from(experiment.seed, rank)
-        shards = Shards(len(data.train), 1, experiment.batch_size, experiment.train_sampler, experiment.seed)
+        size = experiment.step_batch_size
+        shards = Shards(len(data.train), 1, size, experiment.train_sampler, experiment.seed)
         optimizer = experiment.optimizer.timed(shards.epochs)
         x = executor.parameters
         state = optimizer.state_for(x, executor.slots)

@@ -4,12 +4,13 @@ Four agents train a small network on real processes; victims and kinds are drawn
 steps, with the accuracy of runs of other seeds that nothing happens to (with one model: with the same bits as
 the same seed), `d5ray check` must find nothing wrong, and the memory, descriptors and threads of the driver
 and of the agent that nothing happens to must not grow, nor what lies in /dev/shm and /tmp. Exit code 1 where
-one of these is not so.
+one of these is not so; the runs are kept then.
 """
 
 import argparse
 import hashlib
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -31,8 +32,14 @@ from d5ray.training.events.moment import Moment
 
 EVERY_SECONDS: Final = 20.0
 STEP_SECONDS: Final = 0.2  # at least; the network alone takes some milliseconds
+STEPS_AT_ONCE: Final = 250  # of a training, about a minute
 LOOK_SECONDS: Final = 1.0
+LEAST_LOOKS: Final = 0.5  # of those that there is time for; a machine that has much to do looks later
+MOST_BLIND: Final = 10  # looks at the end that do not see everything
+BLOCK_LOOKS: Final = 60  # of which the median counts
+FEWEST_BLOCKS: Final = 8  # of a quarter
 MOST_GROWTH: Final = 0.05  # beside the noise: what is kept of every recovery
+LEAST_FAULTS: Final = 0.8  # of those planned: one that comes while its victim is being replaced waits for it
 SPARED: Final = 0  # nothing happens to this agent, so that it lives as long as the run
 SEED: Final = 3
 OTHERS: Final = (4, 5, 6, 7)  # seeds of the runs that nothing happens to
@@ -100,18 +107,22 @@ def drawn(rule: str, seconds: float, seed: int) -> d5.Faults:
 class Meter:
     """Looks every second at processes that live as long as the run, and at what lies in /dev/shm and /tmp.
 
-    values: what was seen, by name; one at every look, so that all are equally many.
+    values: what was seen, by name; one at every look, so that all are equally many. blind: the looks since
+    one that saw everything.
     """
 
     pids: dict[str, int]
     values: dict[str, list[float]] = field(default_factory=dict)
     over: threading.Event = field(default_factory=threading.Event)
+    blind: int = 0
 
     def run(self) -> None:
-        """Look until it is over."""
+        """Look until it is over. When one of the processes has ended, there is nothing to see any more."""
         while not self.over.wait(LOOK_SECONDS):
-            with suppress(FileNotFoundError):  # a process or a file that has just ended
+            self.blind += 1
+            with suppress(FileNotFoundError, ProcessLookupError, KeyError):
                 seen = dict(self.look())
+                self.blind = 0
                 for name, value in seen.items():
                     self.values.setdefault(name, []).append(value)
 
@@ -135,18 +146,31 @@ def _is_of_dead(path: Path) -> bool:
     return not Path("/proc", path.name.split("-")[1]).exists()
 
 
+def unseen(meter: Meter, seconds: float) -> Iterator[str]:
+    """A sentence for everything that was not looked at all the time, so that nothing can be said of it."""
+    wanted = max(int(LEAST_LOOKS * seconds / LOOK_SECONDS), 4 * FEWEST_BLOCKS)
+    looks = min((len(values) for values in meter.values.values()), default=0)
+    if looks < wanted:
+        yield f"the meter looked {looks} times in {seconds:.0f} s, less than {wanted}"
+    elif meter.blind > MOST_BLIND:
+        yield f"one of the processes {meter.pids} ended after {looks} looks"
+
+
 def grown(values: list[float]) -> tuple[float, float, float, float]:
     """The second and the last quarter's medians, the growth between them, and how much would be noise.
 
-    Noise is how far the values of a quarter lie apart without their trend: from the 5th to the 95th
-    percentile of the differences to the line through the quarter.
+    Noise is how far the medians of minutes in a quarter lie apart without their trend: from the 5th to the
+    95th percentile of the differences to the line through them. What a single look sees, in the midst of a
+    recovery, is no noise of a median.
     """
     quarter = len(values) // 4
     parts = [np.array(values[quarter : 2 * quarter]), np.array(values[3 * quarter :])]
+    blocks = max(FEWEST_BLOCKS, quarter // BLOCK_LOOKS)
     noise = 0.0
     for part in parts:
-        at = np.arange(len(part))
-        rest = part - np.polyval(np.polyfit(at, part, 1), at)
+        medians = np.array([np.median(block) for block in np.array_split(part, blocks)])
+        at = np.arange(blocks)
+        rest = medians - np.polyval(np.polyfit(at, medians, 1), at)
         low, high = np.percentile(rest, [5, 95])
         noise = max(noise, high - low)
     second, last = (float(np.median(part)) for part in parts)
@@ -164,6 +188,7 @@ class Ended:
     seconds: float
     events: Counter[str]
     wrong: list[str]
+    steps: int = 0
 
 
 def bits_of(group: TrainingGroup) -> str:
@@ -181,19 +206,20 @@ def ended(group: TrainingGroup, seconds: float, bits: str) -> Ended:
     names = Counter(row["name"] for row in events if row["agent"] == "driver" or row["name"] == "fault")
     wrong = [each for each in violations(run) if "comes from no recipe" not in each]
     accuracy = float(rows[rows.step == rows.step.max()].value.mean())
-    return Ended(group.folder, accuracy, bits, seconds, names, wrong)
+    return Ended(group.folder, accuracy, bits, seconds, names, wrong, group.outcome.step)
 
 
-def endured(rule: str, seconds: float, steps: int) -> tuple[Ended, Meter]:
-    """Train under faults; every look of a meter at it."""
-    plan = drawn(rule, 4 * seconds, SEED)  # more than there is time for: recoveries take some
+def endured(rule: str, seconds: float) -> tuple[Ended, Meter]:
+    """Train under faults for so long, recoveries included; every look of a meter at it."""
+    plan = drawn(rule, 2 * seconds, SEED)  # more than there is time for
     with d5.launch(experiment(rule, SEED, STEP_SECONDS), faults=plan, quiet=True) as group:
         meter = Meter({"driver": os.getpid(), "agent": group.places[SPARED].pid})
         looking = threading.Thread(target=meter.run, daemon=True)
         looking.start()
         begin = time.monotonic()
         try:
-            group.train(steps, progress=False)
+            while time.monotonic() - begin < seconds:
+                group.train(STEPS_AT_ONCE, progress=False)
         finally:
             meter.over.set()
             looking.join()
@@ -202,19 +228,24 @@ def endured(rule: str, seconds: float, steps: int) -> tuple[Ended, Meter]:
 
 
 def undisturbed(rule: str, seed: int, steps: int) -> Ended:
-    """The same training without faults, as fast as it goes."""
+    """The same trainings without faults, as fast as they go."""
     with d5.launch(experiment(rule, seed, 0.0), quiet=True) as group:
         begin = time.monotonic()
-        group.train(steps, progress=False)
+        while group.outcome.step < steps:
+            group.train(STEPS_AT_ONCE, progress=False)
         took, bits = time.monotonic() - begin, bits_of(group)
     return ended(group, took, bits)
 
 
 def judged(rule: str, found: Ended, meter: Meter, others: list[Ended]) -> Iterator[str]:
     """A sentence for everything that is wrong; prints what was measured."""
-    say(f"{rule}: {found.seconds:.0f} s, {dict(found.events)}")
+    say(f"{rule}: {found.steps} steps in {found.seconds:.0f} s, {dict(found.events)}")
+    planned = found.seconds / EVERY_SECONDS - 1
+    if found.events["fault"] < LEAST_FAULTS * planned:
+        yield f"{found.events['fault']} faults happened of {planned:.0f} that were planned"
     yield from (f"d5ray check: {each}" for each in found.wrong)
-    for name, values in meter.values.items():
+    yield from (short := list(unseen(meter, found.seconds)))
+    for name, values in () if short else meter.values.items():
         second, last, more, noise = grown(values)
         say(f"  {name}: {second:.1f} in the second quarter, {last:.1f} in the last, noise {noise:.1f}")
         if more > (bound := noise + MOST_GROWTH * second):
@@ -240,18 +271,21 @@ def main() -> int:
     """Run it as the command line says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rule", choices=RULES, default="allreduce")
-    parser.add_argument("--seconds", type=float, default=600.0, help="of training, recoveries not counted")
+    parser.add_argument("--seconds", type=float, default=600.0, help="of training, recoveries included")
     given = parser.parse_args()
-    steps = int(given.seconds / STEP_SECONDS)
     seeds = (SEED,) if given.rule == "allreduce" else OTHERS
-    with tempfile.TemporaryDirectory(prefix="d5t-endurance-") as home:
-        os.environ["D5RAY_HOME"] = home
-        try:
-            found, meter = endured(given.rule, given.seconds, steps)
-            others = [undisturbed(given.rule, seed, steps) for seed in seeds]
-        finally:
-            d5.shutdown()
+    os.environ["D5RAY_HOME"] = home = tempfile.mkdtemp(prefix="d5t-endurance-")
+    wrong = ["it did not end"]
+    try:
+        found, meter = endured(given.rule, given.seconds)
+        others = [undisturbed(given.rule, seed, found.steps) for seed in seeds]
         wrong = list(judged(given.rule, found, meter, others))
+    finally:
+        d5.shutdown()
+        if wrong:
+            say(f"the runs are kept in {home}")
+        else:
+            shutil.rmtree(home)
     for each in wrong:
         say(f"  WRONG: {each}")
     return 1 if wrong else 0

@@ -13,8 +13,8 @@ import ray
 
 import d5ray as d5
 from d5ray.distributed.checkpoints.folder import CheckpointFolder
-from d5ray.distributed.checkpoints.tensor_file import parsed
 from d5ray.errors import AgentError, StorageError
+from d5ray.metrics.record.tensor_file import parsed
 from tests.conftest import wait_until
 
 DIGITS = d5.datasets.load_dataset("digits")

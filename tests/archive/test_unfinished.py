@@ -10,7 +10,10 @@ import pytest
 import d5ray as d5
 from d5ray.archive.unfinished import GoingOn, unfinished
 from d5ray.metrics.record.store import Run, RunWriter
+from d5ray.training.batches.epochs import Epochs
 
+NO_FAULTS = d5.Faults()
+PLANNED = Epochs.even(20)  # steps of an epoch, of which there are two
 GONE = 2**22 + 1  # no process has this number
 
 
@@ -22,9 +25,9 @@ def made(path: Path | None = None, seed: int = 1, **changes: Any) -> d5.Experime
     return d5.Experiment("mlp", "digits", d5.optimizers.SGD(0.1), **(values | changes))
 
 
-def left(experiment: d5.Experiment, root: Path, steps: int, **row: Any) -> Run:
+def left(experiment: d5.Experiment, root: Path, steps: int, faults: d5.Faults = NO_FAULTS, **row: Any) -> Run:
     """The folder of a run as a real one leaves it that did so many steps; row: what it says of itself."""
-    with d5.simulate(experiment, root=root) as group:
+    with d5.simulate(experiment, root=root, faults=faults) as group:
         group.train(steps)
     says = {"ray_address": "127.0.0.1:1", "status": "running", "driver_pid": GONE, "host": platform.node()}
     RunWriter(root, group.run_id).update_run(**(says | row))
@@ -96,9 +99,19 @@ def test_the_checkpoint_of_the_last_step_is_passed_over_and_it_is_said(
     """A run that died as it closed: the last epoch is done again, or all where there is no other one."""
     run = left(made(), tmp_path, 40)
     found = unfinished(made(), tmp_path)
-    chosen = found.chosen(40)
+    chosen = found.chosen(made(), PLANNED)
     assert chosen is not None and chosen.step == 30
     assert found.told(chosen) == f"goes on from step 30 of {run.name}, which did not come to its end"
     only = GoingOn(found.checkpoints[:1], run.name)
-    assert only.chosen(40) is None and "begun anew" in only.told(None)
-    assert GoingOn(found.checkpoints).chosen(40) == found.checkpoints[0]  # the user named it
+    assert only.chosen(made(), PLANNED) is None and "begun anew" in only.told(None)
+    assert GoingOn(found.checkpoints).chosen(made(), PLANNED) == found.checkpoints[0]  # the user named it
+
+
+def test_checkpoints_that_fewer_agents_have_written_are_passed_over(tmp_path: Path) -> None:
+    """One of two died before step 15: the one of step 10 is the last that both have written."""
+    wanted = made(on_failure="continue")
+    left(wanted, tmp_path, 35, faults=d5.Faults().kill(agent=1, at_step=15))
+    found = unfinished(wanted, tmp_path)
+    assert [each.step for each in found.checkpoints] == [35, 30, 20, 10]
+    chosen = found.chosen(wanted, PLANNED)
+    assert chosen is not None and chosen.step == 10

@@ -137,7 +137,7 @@ def test_a_run_is_a_job_of_the_cluster_when_it_is_detached_there(head: Head, tmp
 
 @pytest.mark.full
 def test_sigterm_to_the_process_group_of_a_run_ends_it_as_ctrl_c_does(tmp_path: Path) -> None:
-    """It reaches the driver, the head of Ray and the raylet: 130, interrupted, nothing left."""
+    """Its Ray has a group of its own, and ends with it: 130, interrupted, nothing left."""
     with started(*LONG, env=home_of(tmp_path)) as command:
         run = train_for_a_while(command, tmp_path)
         begin = time.monotonic()

@@ -1,5 +1,6 @@
 """Claims about what disturbed a run: its verdict and its report say it; an undisturbed run says nothing"""
 
+import json
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -10,6 +11,7 @@ from d5ray.dashboards.report.building import built
 from d5ray.dashboards.report.formats.markdown import markdown
 from d5ray.dashboards.report.subject import subject_of
 from d5ray.dashboards.terminal import run_tables
+from d5ray.metrics.record.schema import table_of
 
 EXPERIMENT = d5.Experiment(
     "mlp", "digits", d5.optimizers.SGD(0.1), agents=3, batch_size=16, on_failure="continue", monitor_seconds=0
@@ -39,6 +41,22 @@ def test_a_verdict_and_a_report_say_what_disturbed_the_run(
         assert line.startswith(wanted)
     text = markdown(built(subject_of([str(run.folder)])), PurePosixPath("figures"))
     assert all(wanted.partition(":")[0] in text for wanted in SHRUNK)
+
+
+def test_a_fault_that_was_announced_and_did_not_come_is_told_once(tmp_path: Path) -> None:
+    """One of two that wait for a moment of the agent: its event says that the moment was not seen."""
+    plan = d5.Faults().kill(agent=0, at_step=99).stop(agent=1, at_step=3, seconds=0.1)
+    run = trained(tmp_path, plan)
+    events = run.tables()["events"]
+    assert disturbances(events) == [
+        "fault at step 3: stop(agent=1, at_step=3, seconds=0.1)",
+        "fault did not happen: kill(agent=0, at_step=99), as agent 0 did not get to it at step 99",
+    ]
+    rows = events.to_pylist()
+    (told,) = [row for row in rows if row["name"] == "fault"]
+    unseen = json.dumps(json.loads(told["detail"]) | {"reason": "no moment of it was seen"})
+    both = table_of("events", [*rows, told | {"name": "fault_missed", "detail": unseen}])
+    assert [text.partition(":")[0] for text in disturbances(both)] == ["fault did not happen"] * 2
 
 
 def test_an_undisturbed_run_says_nothing(tmp_path: Path) -> None:

@@ -8,21 +8,25 @@ from d5ray.distributed.checkpoints.rollback import RestartPoint
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.training.samplers import Sharing
-from tests.agents import Rows
+from tests.agents import Rows, share_of
 from tests.distributed.mortal import DIGITS
 from tests.together import together
 
 
 class Regrouped:
-    """All agents of an experiment at first; agents: those of the present group, in its order."""
+    """All agents of an experiment at first; agents: those of the present group, in its order.
+
+    In a mesh whole replicas go and come.
+    """
 
     def __init__(self, wanted: d5.Experiment) -> None:
         self.wanted, self.rendezvous, self.epoch = wanted, Rendezvous(), -1
+        self.each = (wanted.agents or 0) // wanted.replicas  # agents of a replica
         self.agents = [self.made(rank) for rank in range(wanted.agents or 0)]
 
     def made(self, rank: int) -> TrainingAgent:
         agent = TrainingAgent(rank, self.wanted, "run", "node", Rows())
-        agent.build(DIGITS)
+        agent.build(DIGITS, share_of(self.wanted, DIGITS, rank))
         return agent
 
     def groups(self, size: int) -> list[Group]:
@@ -54,7 +58,9 @@ class Regrouped:
         """The last ones go, or new ones come, last in the group; samples are shared among those there."""
         kept = self.agents[:size]
         kept += [self.made(rank) for rank in range(len(kept), size)]
-        self.rejoin(kept, d5.topologies.Complete(size), [Sharing(size, at) for at in range(size)])
+        replicas = size // self.each
+        sharing = [Sharing(replicas, at // self.each) for at in range(size)]
+        self.rejoin(kept, d5.topologies.Complete(replicas), sharing)
         self.agents = kept
 
     def close(self) -> None:

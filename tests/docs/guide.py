@@ -17,6 +17,8 @@ from tests.patience import patience
 GUIDE = sorted((DOCS / "guide").glob("*.md"))
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 RUNS = "sh run"  # commands that need nothing but what stands above them
+THEIRS = "python theirs"  # the code of another framework, beside d5ray's
+NEEDS = "python needs "  # and a package that d5ray does not bring along: done where that is there
 SAID = re.compile(r"print\(.*\)  # (?P<said>.*)$", re.MULTILINE)  # what a line prints stands behind it
 
 
@@ -43,23 +45,24 @@ def blocks(page: Path) -> list[Block]:
     return found
 
 
-def code(page: Path) -> str:
-    """The page's Python as one file, every line where it stands in the page."""
+def code(page: Path, also: tuple[str, ...] = ()) -> str:
+    """The page's Python as one file, every line where it stands in the page. also: kinds of blocks."""
     lines: list[str] = []
     for block in blocks(page):
-        if block.kind == "python":
+        if block.kind in ("python", *also):
             lines += [""] * (block.line - len(lines)) + block.text.splitlines()
     return "\n".join(lines) + "\n"
 
 
-def follow(page: Path, folder: Path) -> tuple[dict[str, Any], list[str]]:
+def follow(page: Path, folder: Path, also: tuple[str, ...] = ()) -> tuple[dict[str, Any], list[str]]:
     """Do what the page says in this folder: its names, and where it says something else than what was found.
 
     Its Python is the program `__main__`, as for who saves and starts it. What stands behind a `print`, and
-    the block of text below a block, is compared with what was shown.
+    the block of text below a block, is compared with what was shown. also: kinds of blocks that are
+    done, too.
     """
     script = folder / "page.py"
-    script.write_text(code(page), encoding="utf-8")
+    script.write_text(code(page, also), encoding="utf-8")
     module = ModuleType("__main__")
     module.__file__ = str(script)
     before, sys.modules["__main__"] = sys.modules["__main__"], module
@@ -67,7 +70,7 @@ def follow(page: Path, folder: Path) -> tuple[dict[str, Any], list[str]]:
     shown = ""
     try:
         for block in blocks(page):
-            if block.kind == "python":
+            if block.kind in ("python", *also):
                 shown = _executed(block, script, module)
                 wrong += _missing(SAID.findall(block.text), shown)
             elif block.kind == RUNS:

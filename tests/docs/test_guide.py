@@ -1,6 +1,10 @@
 """Claims about the guide: pages run and show what they say, commands are commands, links lead on"""
 
+import importlib
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,12 +20,26 @@ from d5ray.errors import ConfigurationError
 from d5ray.operators.custom import registry
 from d5ray.operators.nodes import inference
 from d5ray.operators.nodes.node import Node
-from tests.docs.guide import GUIDE, RUNS, blocks, follow
+from tests.docs.guide import GUIDE, NEEDS, RUNS, THEIRS, blocks, follow
 from tests.docs.page import DOCS, REPOSITORY
 from tests.metrics.statistics.test_estimates import steps_of, tables
+from tests.patience import patience
 
 Names = Mapping[str, Any]
-LONG = ("actors", "deploying", "meshes", "microbatches", "recipes", "reports")  # Ray, measurements, pictures
+# Ray, measurements, pictures
+LONG = (
+    "actors",
+    "deploying",
+    "jax",
+    "meshes",
+    "microbatches",
+    "migrating",
+    "own_data",
+    "recipes",
+    "reports",
+    "tuning",
+)
+WARNS = {"own_data": [pytest.mark.filterwarnings("ignore::DeprecationWarning")]}  # Ray Data, of its settings
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#)(?P<path>[^)#]+)")
 RUNNABLE = ("python", "sh", RUNS)
@@ -29,7 +47,14 @@ RUNNABLE = ("python", "sh", RUNS)
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, id=page.stem, marks=[pytest.mark.full] * (page.stem in LONG)) for page in GUIDE],
+    [
+        pytest.param(
+            page,
+            id=page.stem,
+            marks=[pytest.mark.full] * (page.stem in LONG) + WARNS.get(page.stem, []),
+        )
+        for page in GUIDE
+    ],
 )
 def test_a_page_runs_and_shows_what_it_says(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -39,10 +64,31 @@ def test_a_page_runs_and_shows_what_it_says(
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(registry, "_registered", {})
     monkeypatch.setattr(inference, "_rules", dict(inference._rules))
+    if "ray.init(" in page.read_text(encoding="utf-8"):  # in a process that has no Ray yet, as its reader's
+        _followed_alone(page, tmp_path)
+        return
     names, wrong = follow(page, tmp_path)
     assert wrong == []
     if page.stem in CHECKS:
         CHECKS[page.stem](names)
+
+
+def _followed_alone(page: Path, folder: Path) -> None:
+    """Do what a page says in a process of its own."""
+    program = (
+        "import sys; from pathlib import Path; from tests.docs.guide import follow; "
+        f"wrong = follow(Path({str(page)!r}), Path({str(folder)!r}))[1]; print(wrong); sys.exit(bool(wrong))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=patience(240),
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
 @pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.stem)
@@ -52,7 +98,37 @@ def test_a_page_opens_with_an_example(page: Path) -> None:
     first, *_ = blocks(page)
     assert first.kind in RUNNABLE
     assert first.text in text.partition("\n## ")[0]
-    assert {block.kind for block in blocks(page)} <= {*RUNNABLE, "text"}
+    kinds = {block.kind for block in blocks(page) if not block.kind.startswith(NEEDS)}
+    assert kinds <= {*RUNNABLE, "text", THEIRS}
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.stem)
+def test_code_that_is_not_run_everywhere_is_python(page: Path) -> None:
+    """That of other frameworks, and what needs a package that may not be there."""
+    for block in blocks(page):
+        if block.kind == THEIRS or block.kind.startswith(NEEDS):
+            compile(block.text, f"{page.name}:{block.line}", "exec")
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore")  # of packages that are not the tests' own
+def test_models_of_torchvision_and_timm_are_trained_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The modules that come out are theirs, with running statistics that have moved."""
+    packages = ("torchvision", "timm")
+    try:
+        for package in packages:
+            importlib.import_module(package)
+    except (ImportError, RuntimeError) as error:  # the latter where it was built for another PyTorch
+        pytest.skip(f"{error}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
+    names, _ = follow(DOCS / "guide/bring_your_own.md", tmp_path, tuple(NEEDS + each for each in packages))
+    for name, package in zip(("resnet", "small"), packages, strict=True):
+        model = names[name]
+        assert type(model).__module__.partition(".")[0] == package and not model.training
+        assert not torch.equal(model.bn1.running_mean, torch.zeros_like(model.bn1.running_mean))
 
 
 @pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.stem)
@@ -89,6 +165,14 @@ def test_a_page_leads_somewhere_and_is_found(page: Path) -> None:
 
 
 # -- what else the pages promise ------------------------------------------------------------------------
+
+
+def _bring_your_own(names: Names) -> None:
+    """The generator's points lie where the data's do, and it began somewhere else."""
+    torch.manual_seed(3)
+    with torch.no_grad():
+        made = names["generator"](torch.randn(4000, 2)).mean(0)
+    assert torch.linalg.vector_norm(made - torch.tensor([3.0, -2.0])) < 0.7
 
 
 def _metrics(names: Names) -> None:
@@ -194,6 +278,7 @@ def _workloads(names: Names) -> None:
 
 
 CHECKS: dict[str, Callable[[Names], None]] = {
+    "bring_your_own": _bring_your_own,
     "custom_operators": _custom_operators,
     "meshes": _meshes,
     "metrics": _metrics,

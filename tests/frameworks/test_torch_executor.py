@@ -288,9 +288,9 @@ class Untrained(nn.Module):
         return inputs.flatten(1)[:, :4]
 
 
-class Pair(Small):
+class Scoreless(Small):
     def forward(self, inputs: torch.Tensor) -> Any:
-        return super().forward(inputs), inputs
+        return "scores", super().forward(inputs).shape
 
 
 def frozen() -> nn.Module:
@@ -305,7 +305,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], tuple[str, ...]]] = 
     "several types": (Mixed, {}, ("torch.float32, torch.float64", "needs one", ".to(torch.float32)")),
     "no parameters": (Untrained, {}, ("no parameters to train", "at least one layer with weights")),
     "all frozen": (frozen, {}, ("no parameters to train",)),
-    "a tuple of outputs": (Pair, {}, ("returned a tuple", "one tensor of scores")),
+    "outputs without a tensor": (Scoreless, {}, ("returned a tuple", "one tensor of scores")),
     "too few scores": (
         lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3)),
         {},

@@ -4,8 +4,9 @@ import pytest
 
 from d5ray.errors import ConfigurationError
 from d5ray.ops.deepbench import problems as deepbench
-from d5ray.recipes.engine.operators.measurement import OperatorBench, seconds_of
-from d5ray.recipes.engine.operators.plan import MeasurementPlan
+from d5ray.recipes.engine.bench.bench import seconds_of
+from d5ray.recipes.engine.bench.plan import MeasurementPlan
+from d5ray.recipes.engine.bench.suites import OperatorBench
 
 
 def plan(**changes: object) -> MeasurementPlan:

@@ -6,7 +6,7 @@ import pytest
 
 from d5ray.recipes.engine.chaos.trials import VICTIMS
 from tests.conftest import Head
-from tests.recipes.test_chaos import RECIPE, TRIAL_SECONDS, endure
+from tests.recipes.test_chaos import RECIPE, TRIAL_SECONDS, WITHOUT_CHECKPOINTS, endure
 
 
 @pytest.mark.full
@@ -17,7 +17,20 @@ def test_forty_trials_of_one_model_end_as_promised(tmp_path: Path, head: Head) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(301 * TRIAL_SECONDS)
-def test_three_hundred_trials_of_one_model_end_as_promised(tmp_path: Path) -> None:
-    """Each with an embedded Ray of its own, whose processes are victims, too."""
-    endure(tmp_path, RECIPE, 300, None, victims=VICTIMS)
+@pytest.mark.timeout(76 * TRIAL_SECONDS)
+@pytest.mark.parametrize(
+    ("rule", "communicator"),
+    [
+        ("AllreduceSGD", "shared_memory"),
+        ("AllreduceSGD", "gloo"),
+        ("DPSGD", "shared_memory"),
+        ("ADPSGD", "gloo"),
+    ],
+)
+def test_three_hundred_trials_without_servers_end_as_promised(
+    rule: str, communicator: str, tmp_path: Path
+) -> None:
+    """Each with an embedded Ray of its own, whose processes are victims, too; 75 of each pair."""
+    recipe = WITHOUT_CHECKPOINTS if rule == "ADPSGD" else RECIPE
+    settings = {"distributed": rule, "communicator": communicator}
+    endure(tmp_path, recipe, 75, None, victims=VICTIMS, settings=settings)

@@ -17,18 +17,20 @@ from d5ray.recipes.engine.chaos import campaign as campaigns
 from d5ray.recipes.engine.chaos.judging import (
     COMPLETES,
     DIES,
+    ENDS,
     FAILS,
     FILLED,
     INTERRUPTS,
     LEFT,
+    SHORT,
     Judged,
     expected,
     judged,
 )
 from d5ray.recipes.engine.chaos.processes import Ended, ended
-from d5ray.recipes.engine.chaos.trials import VICTIMS, Trial, drawn
+from d5ray.recipes.engine.chaos.trials import VICTIMS, Trial, drawn, possible
 from tests.conftest import Head, marked
-from tests.disks import mounted
+from tests.disks import mounted, unshared
 
 EXPERIMENT = d5.Experiment("mlp", "digits", d5.optimizers.SGD(0.1), agents=3, batch_size=16)
 RECIPE = '''"""Three small agents"""
@@ -38,9 +40,11 @@ MUTABLE = {
     "agents": 3, "batch_size": 16, "epochs": 4, "optimizer": d5.optimizers.Momentum,
     "optimizer_args": (0.03, 0.9), "distributed": d5.optimizers.AllreduceSGD, "cpus_per_agent": 0.25,
     "seed": 1, "timeout_seconds": 30.0, "monitor_seconds": 0.0, "mirror_seconds": 0.0,
+    "events": d5.events.Checkpoint(every_steps=20),
 }
 METRICS = [d5.metrics.TestAccuracy() >= 0.3]
 '''
+WITHOUT_CHECKPOINTS = RECIPE.replace('    "events": d5.events.Checkpoint(every_steps=20),\n', "")
 SERVERS = '''"""Two small agents, and two servers"""
 import d5ray as d5
 FIXED = {"model": "mlp", "dataset": "digits"}
@@ -51,16 +55,13 @@ MUTABLE = {
 }
 METRICS = [d5.metrics.TestAccuracy() >= 0.3]
 '''
+SEED = 31  # all policies and moments are among the first trials that it draws
 TRIAL_SECONDS = 25  # of an idle machine, at most, on average: most of it the start of processes
 
 
 def of(plan: d5.Faults, policy: str = "stop") -> Trial:
     about = plan.planned[-1]
     return Trial(0, about.victim, about.kind, plan, policy)
-
-
-def happened(plan: d5.Faults) -> list[dict[str, Any]]:
-    return [{"detail": json.dumps(fault.described)} for fault in plan]
 
 
 def test_equal_seeds_draw_equal_trials_and_every_pair_comes_alike() -> None:
@@ -77,7 +78,47 @@ def test_equal_seeds_draw_equal_trials_and_every_pair_comes_alike() -> None:
         trial.faults.check_real()
         assert d5.Faults.parse(repr(trial.faults)) == trial.faults
         assert repr(trial.faults) in trial.arguments("x", None)
-    assert {trial.policy for trial in trials} == {"stop", "continue", "restart"}
+    assert {trial.policy for trial in trials} == {"stop", "continue", "restart", "replace"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "policies"),
+    [
+        ({}, ["stop", "continue", "restart", "replace"]),
+        ({"distributed": d5.optimizers.Hogwild()}, ["stop", "continue"]),
+        ({"agents": None, "mesh": d5.Mesh(replicas=2), "on_failure": "continue"}, ["continue"]),
+    ],
+)
+def test_policies_are_those_that_the_experiment_can_have(
+    changes: dict[str, Any], policies: list[str]
+) -> None:
+    """Agents that share one memory cannot be started again; a mesh keeps the one that it is given."""
+    assert possible(EXPERIMENT.with_values(**changes)) == policies
+
+
+def test_a_checkpoint_is_a_moment_where_there_are_checkpoints() -> None:
+    """And there alone: faults in the midst of it would never happen otherwise."""
+    draw: dict[str, Any] = {"steps": 50, "seconds": 3.0, "victims": ("agent",)}
+    found = drawn(EXPERIMENT.with_values(events=d5.events.Checkpoint(every_steps=10)), 90, 1, **draw)
+    assert {trial.about.during for trial in found} == {
+        None, "collective", "evaluation", "checkpoint", "recovery", "closing",
+    }  # fmt: skip
+    assert "checkpoint" not in {trial.about.during for trial in drawn(EXPERIMENT, 90, 1, **draw)}
+
+
+def test_two_faults_come_close_together() -> None:
+    """Within a second, of any two victims; where a death ends the run, after that of the aggregator alone."""
+    servers = EXPERIMENT.with_values(distributed=d5.optimizers.ASGD(), servers=d5.Servers(shards=2))
+    after: dict[str, set[tuple[str, str]]] = {"stop": set(), "restart": set()}
+    for trial in drawn(servers, 5000, 1, steps=50, seconds=3.0):
+        first, *second = trial.faults
+        if second and first.at_seconds is not None and trial.policy in after:
+            assert second[0].at_seconds is not None
+            assert 0.0 <= second[0].at_seconds - first.at_seconds <= 1.0
+            after[trial.policy].add((first.victim, second[0].victim))
+    assert {first for first, _ in after["stop"]} == {"aggregator"}
+    wanted = ("agent", "server", "aggregator")
+    assert after["restart"] == {(first, second) for first in wanted for second in (*wanted, "driver")}
 
 
 def test_a_disk_is_a_victim_like_others() -> None:
@@ -86,16 +127,19 @@ def test_a_disk_is_a_victim_like_others() -> None:
     full = [trial for trial in trials if trial.kind == "fill_disk"]
     assert len(full) == 20 and {trial.victim for trial in full} == {"disk"}
     assert {trial.about.seconds for trial in full} == {None, 1.0}
-    assert {trial.policy for trial in full} == {"stop", "continue", "restart"}
+    assert {trial.policy for trial in full} == {"stop", "continue", "restart", "replace"}
     for trial in full:
         trial.faults.check_real()
         assert d5.Faults.parse(repr(trial.faults)) == trial.faults
 
 
-def test_a_disk_that_others_need_is_refused_before_anything_runs() -> None:
-    """That of the tests' runs is the machine's own."""
-    with pytest.raises(ConfigurationError, match="mount a small one"):
-        campaigns.campaign("digits_lenet", trials=1, kinds=("fill_disk",))
+@pytest.mark.parametrize(
+    ("kind", "wrong"), [("fill_disk", "mount a small one"), ("fill_shared_memory", "one of its own")]
+)
+def test_what_others_need_is_refused_before_anything_runs(kind: str, wrong: str) -> None:
+    """The disk of the tests' runs is the machine's, and so is the shared memory."""
+    with pytest.raises(ConfigurationError, match=wrong):
+        campaigns.campaign("digits_lenet", trials=1, kinds=(kind,))
 
 
 def test_a_driver_never_stands_for_ever() -> None:
@@ -119,12 +163,37 @@ def test_a_driver_never_stands_for_ever() -> None:
         (d5.Faults().terminate("raylet", at_seconds=1), "restart", LEFT),
         (d5.Faults().fill_disk(at_seconds=1, seconds=1), "stop", COMPLETES),
         (d5.Faults().fill_disk(at_seconds=1), "restart", FILLED),
+        (d5.Faults().fill_shared_memory(at_seconds=1, seconds=1), "stop", COMPLETES),
+        (d5.Faults().fill_shared_memory(at_seconds=1), "restart", SHORT),
     ],
 )
 def test_how_a_run_is_to_end_follows_from_plan_and_policy(plan: d5.Faults, policy: str, wanted: str) -> None:
     """And where the fault never happened, it completes."""
-    assert expected(of(plan, policy), happened(plan), EXPERIMENT) == wanted
-    assert expected(of(plan, policy), [], EXPERIMENT) == COMPLETES
+    assert expected(of(plan, policy), {str(fault) for fault in plan}, EXPERIMENT) == wanted
+    assert expected(of(plan, policy), set(), EXPERIMENT) == COMPLETES
+
+
+@pytest.mark.parametrize(
+    ("deaths", "policy", "changes", "wanted"),
+    [
+        (2, "replace", {"min_agents": 3}, COMPLETES),  # who are left wait
+        (2, "continue", {"min_agents": 2}, FAILS),
+        (2, "continue", {"min_agents": 1}, COMPLETES),
+        (3, "continue", {}, FAILS),
+        (3, "restart", {}, ENDS),  # unless one was there again before the last one died
+        (3, "replace", {}, ENDS),
+        (3, "restart", {"distributed": d5.optimizers.ASGD()}, COMPLETES),
+    ],
+)
+def test_how_a_run_is_to_end_that_loses_several_agents(
+    deaths: int, policy: str, changes: dict[str, Any], wanted: str
+) -> None:
+    """By how many are left; servers have the state where nobody is."""
+    plan = d5.Faults()
+    for rank in range(deaths):
+        plan = plan.kill(agent=rank, at_step=1)
+    experiment = EXPERIMENT.with_values(**changes)
+    assert expected(of(plan, policy), {str(fault) for fault in plan}, experiment) == wanted
 
 
 def finished(code: int | None, err: str = "", left: tuple[str, ...] = ()) -> Ended:
@@ -149,17 +218,23 @@ def test_the_judge_sees_what_is_wrong_with_a_process(process: Ended, wrong: str,
 def test_the_judge_compares_the_survivors_and_reads_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that says nothing of its agents' parameters, and one with rows that are not there, are wrong."""
+    """A run that says nothing of its agents' parameters is wrong, and one that went on with too few.
+
+    A fault that did not happen was missed, as an event says.
+    """
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
-    with d5.simulate(EXPERIMENT) as group:
+    plan = d5.Faults().kill(agent=1, at_step=2).kill(agent=1, at_step=99)
+    with d5.simulate(EXPERIMENT.with_values(on_failure="continue"), faults=plan) as group:
         group.train(5, progress=False)
-    found = judged(of(d5.Faults().kill(agent=1, at_step=99)), finished(0), EXPERIMENT, tmp_path, 9.0)
-    assert found.completed and not found.happened
+    wanted = EXPERIMENT.with_values(min_agents=3)
+    found = judged(of(plan, "continue"), finished(0), wanted, tmp_path, 9.0)
+    assert found.completed and not found.happened and found.missed
     assert any("different parameters" in each for each in found.wrong)
+    assert any("2 agents trained, and min_agents is 3" in each for each in found.wrong)
 
 
 def result(*wrong: str, did: bool = True) -> Judged:
-    return Judged(of(d5.Faults().kill(agent=1, at_step=1)), "completed", did, 1.0, wrong)
+    return Judged(of(d5.Faults().kill(agent=1, at_step=1)), "completed", did, not did, 1.0, wrong)
 
 
 def test_a_campaign_is_decided_by_its_trials() -> None:
@@ -173,7 +248,8 @@ def test_a_campaign_is_decided_by_its_trials() -> None:
     assert made == ["PASS", "FAIL", "INCONCLUSIVE", "INCONCLUSIVE"]
     (row,) = campaigns.Campaign("r", 1, 1.0, (result(), result("hung")), 2).rows
     assert row == {
-        "kind": "kill", "victim": "agent", "trials": 2, "happened": 2, "completed": 2, "right": 1, "wrong": 1,
+        "kind": "kill", "victim": "agent", "trials": 2, "happened": 2, "missed": 0, "completed": 2,
+        "right": 1, "wrong": 1,
     }  # fmt: skip
 
 
@@ -196,7 +272,7 @@ def test_what_is_no_campaign_is_one_sentence() -> None:
 def endure(tmp_path: Path, text: str, trials: int, address: str | None, **drawn_from: Any) -> None:
     recipe = tmp_path / "small.py"
     recipe.write_text(text)
-    found = campaigns.campaign(str(recipe), trials=trials, seed=1, address=address, **drawn_from)
+    found = campaigns.campaign(str(recipe), trials=trials, seed=SEED, address=address, **drawn_from)
     assert found.verdict == "PASS", json.dumps(found.as_data()["wrong"], indent=1)
 
 
@@ -221,6 +297,23 @@ def test_trials_of_a_full_disk_end_as_promised(tmp_path: Path, monkeypatch: pyte
     with mounted(tmp_path / "disk", 64) as disk:
         monkeypatch.setenv("D5RAY_HOME", str(disk))
         endure(tmp_path, RECIPE, 20, None, kinds=("fill_disk",))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(21 * (TRIAL_SECONDS + 30))
+@pytest.mark.parametrize("communicator", ["shared_memory", "gloo"])
+def test_trials_of_full_shared_memory_end_as_promised(communicator: str, tmp_path: Path) -> None:
+    """Full for a second, or for ever; ten with agents that share memory, ten with others."""
+    recipe = tmp_path / "small.py"
+    recipe.write_text(RECIPE)
+    own = unshared()
+    chaos = 'mount -t tmpfs -o size=512m tmpfs /dev/shm; exec "$0" -m d5ray chaos "$@"'
+    words = ("--trials", "10", "--seed", "1", "--kinds", "fill_shared_memory", "--json")
+    done = subprocess.run(
+        [*own, chaos, sys.executable, str(recipe), *words, "--set", f"communicator={communicator}"],
+        env=os.environ | {"D5RAY_HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow

@@ -194,7 +194,7 @@ WRONG_OVERRIDES: dict[str, tuple[str, Any, tuple[str, ...]]] = {
     "arguments of what is fixed": ("model_kwargs", {}, ("--set sets 'model_kwargs'", "'model' is FIXED")),
     "dotted into what is fixed": ("dataset.split_seed", 7, ("'dataset.split_seed'", "'dataset' is FIXED")),
     "unknown": ("epoch", 3, ("--set epoch", "no such key", "did you mean 'epochs'?")),
-    "unknown and far": ("xyzzy", 3, ("--set xyzzy", "known: agents, batch_size")),
+    "unknown and far": ("xyzzy", 3, ("--set xyzzy", "known: accumulate, agents, batch_size")),
     "of a component": (
         "learning_rate",
         0.1,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import pytest
 
@@ -14,7 +14,7 @@ from benchmarks.step_resnet8 import recipe as step_resnet8
 from d5ray.actors.group.run_row import RunOrigin
 from d5ray.actors.session.session import Session
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.metrics.definitions.side_by_side import StepTimeRatio
+from d5ray.metrics.definitions.side_by_side import StepTimeOf, StepTimeRatio, contenders
 from d5ray.metrics.record.store import Run, list_runs
 from d5ray.recipes import compressed_exchange
 from d5ray.recipes.engine.comparisons import rounds
@@ -62,6 +62,30 @@ class Says(Contender[Planted]):
             RankSeries("step_time", "s", rank, [share * value for value in steps], warmup=1)
             for rank, share in enumerate((1.0, 0.5))
         ] + [RankSeries("test_accuracy", "1", 0, [0.9], phase="test")]
+
+
+@final
+@dataclass(frozen=True)
+class FailsAtTimes(Contender[Planted]):
+    """A peer that measures a second, and fails in some of the rounds."""
+
+    fails: tuple[int, ...]
+    processes: int = 1
+    is_peer: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        return "peer[1]"
+
+    def missing(self) -> str:
+        return ""
+
+    def measure(self, job: Planted, folder: Path) -> list[RankSeries]:
+        turns = [contender.name for _, contender in job.turns()]
+        pair = [at for at, name in enumerate(turns) if name == self.name].index(int(folder.name))
+        if pair in self.fails:
+            raise AgentError("a measured process ended with code 1:\nTraceback\nAssertionError: in round")
+        return [RankSeries("step_time", "s", 0, [1.0, 1.0, 1.0], warmup=1)]
 
 
 A, B, C, D = (Says(word) for word in "abcd")
@@ -161,6 +185,29 @@ def test_a_contender_that_fails_ends_the_run_with_its_error_and_what_was_measure
     (kept,) = list_runs(own_home)
     assert (kept.row["status"], kept.row["stop_reason"]) == ("failed", "its process died")
     assert {row["scope"] for row in kept.tables()["samples"].to_pylist()} == {"a[2]"}
+
+
+def test_a_peer_that_fails_in_a_round_is_unavailable_and_leaves_the_others_figures(own_home: Path) -> None:
+    """All rounds are measured; its times and its ratio say how often it failed and why, and no number."""
+    criteria = [
+        StepTimeOf("a[2]") <= 1.5,
+        StepTimeOf("peer[1]") <= 1.5,
+        StepTimeRatio(ours="a[2]", base="peer[1]") <= 1.5,
+    ]
+    fixed = {"job": Planted, "comparisons": ((Says("a"), FailsAtTimes((2, 5))),)}
+    recipe = Recipe.of(fixed, {"pairs": 6}, criteria, name="planted")
+    result = rounds.run(recipe.made(), recipe, RunOrigin(**recipe.described()), None, quiet=True)
+    ours, peers, ratio = result.verdicts
+    assert (result.status, ours.value, ours.n, ours.verdict) == ("completed", 1.0, 6, "PASS")
+    why = "unavailable: peer[1] failed in 2 of 6 rounds: a measured process ended with code 1: "
+    for each in (peers, ratio):
+        assert (each.value, each.verdict) == (None, "INCONCLUSIVE")
+        assert each.reason == why + "AssertionError: in round"
+    tables = Run(result.folder).tables()
+    assert contenders(tables) == ["a[2]"]  # whose times are shown
+    samples = tables["samples"].to_pandas().query("agent == 'peer[1]/0'")
+    assert sorted(samples[samples.value.isna()].rep) == [2, 5]
+    assert sorted(samples[samples.value.notna()].rep.unique()) == [0, 1, 3, 4]
 
 
 @pytest.mark.parametrize("module", [allreduce_speed, step_lenet, step_resnet8, compressed_exchange])

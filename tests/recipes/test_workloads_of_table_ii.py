@@ -17,7 +17,14 @@ import d5ray as d5
 from d5ray.experiment import Experiment
 from d5ray.metrics.judge.criteria import Metric, RunTables
 from d5ray.metrics.record.store import Run
-from d5ray.recipes import cartpole, click_ranking, keyword_spotting, shapes_detection, text_transformer
+from d5ray.recipes import (
+    cartpole,
+    click_ranking,
+    keyword_ctc,
+    keyword_spotting,
+    shapes_detection,
+    text_transformer,
+)
 from d5ray.recipes.engine.recipe import Recipe
 from d5ray.training.datasets.catalogue import SHIPPED
 from tests.agents import agents_in_threads
@@ -26,6 +33,7 @@ from tests.together import together
 
 RECIPES = {
     "keyword_spotting": keyword_spotting,
+    "keyword_ctc": keyword_ctc,
     "text_transformer": text_transformer,
     "click_ranking": click_ranking,
     "cartpole": cartpole,
@@ -75,6 +83,15 @@ def test_keywords_are_told_apart_after_a_few_epochs(tmp_path: Path) -> None:
         epochs=6,
     )
     assert value(d5.metrics.TestAccuracy(), trained(short, tmp_path)) > 0.5  # a tenth is guessing
+
+
+@pytest.mark.full
+def test_words_are_written_down_in_their_order_after_a_few_epochs(tmp_path: Path) -> None:
+    """At first the blank is all that is found, which is an error rate of 1."""
+    sizes = {"dataset.samples": 400, "dataset.test_samples": 60, "dataset.noise": 0.1, "batch_size": 8}
+    tables = trained(made(keyword_ctc, sizes, epochs=9), tmp_path)
+    assert value(d5.metrics.LabelErrorRate(), tables) < 0.5
+    assert d5.metrics.Rows(tables, "label_error_rate", "test").value[0] > 0.9
 
 
 def test_clicks_are_ranked_better_than_by_chance_and_rows_alone_travel(tmp_path: Path) -> None:

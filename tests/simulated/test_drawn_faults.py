@@ -25,6 +25,7 @@ RULES: dict[str, dict[str, Any]] = {
         "optimizer": d5.optimizers.SGD(0.05),
     },
 }
+POLICIES = ("stop", "continue", "restart")
 SYNCHRONOUS = ("allreduce", "D-PSGD")
 
 
@@ -81,26 +82,31 @@ def trained(group: SimulatedGroup) -> str:
     return ""
 
 
-def endure(name: str, trials: int, seed: int) -> None:
-    """So many trials; of each the end, the parameters, the events and what `d5ray check` says."""
-    rng = np.random.default_rng(seed)
-    with d5.simulate(experiment(name, "stop")) as group:
+def endure(name: str, trials: int, seed: int, policies: tuple[str, ...], step_seconds: float) -> int:
+    """So many trials; of each the end, the parameters, the events and what `d5ray check` says.
+
+    Gives how many newcomers were taken in.
+    """
+    rng, joined = np.random.default_rng(seed), 0
+    pace = d5.simulation.ConstantTime(step_seconds)
+    with d5.simulate(experiment(name, "stop"), compute=pace) as group:
         group.train(STEPS, progress=False)
         undisturbed = {rank: group.agents[rank].flat_parameters() for rank in group.left}
         seconds = group.seconds
     for number in range(trials):
-        policy = str(rng.choice(["stop", "continue", "restart"]))
+        policy = str(rng.choice(policies))
         plan = drawn(rng, seconds, servers=name == "ASGD")
         trial = f"{name}, trial {number} of seed {seed}: on_failure={policy!r}, {plan!r}"
         found = []
         for _ in range(2):
-            with d5.simulate(experiment(name, policy), faults=plan) as group:
+            with d5.simulate(experiment(name, policy), compute=pace, faults=plan) as group:
                 error = trained(group)
                 left = {rank: group.agents[rank].flat_parameters() for rank in group.left}
                 found.append((error, group.seconds, {rank: x.tobytes() for rank, x in left.items()}))
         assert found[0] == found[1], trial
         run = d5.Run(group.folder)
         rows = run.tables()["events"].to_pylist()
+        joined += sum(row["name"] == "agent_joined" for row in rows)
         faults = [json.loads(row["detail"])["planned"] for row in rows if row["name"] == "fault"]
         planned = Counter(faults)
         assert not planned - Counter(map(str, plan)), trial
@@ -121,13 +127,21 @@ def endure(name: str, trials: int, seed: int) -> None:
             assert len({x.tobytes() for x in left.values()}) == 1, trial
         if not fatal and name in SYNCHRONOUS:
             assert all(np.array_equal(x, undisturbed[rank]) for rank, x in left.items()), trial
+    return joined
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", RULES)
 def test_drawn_trials_end_as_promised(name: str) -> None:
     """Deaths, stops, cuts, delays, losses, up to three in a run: the same bits twice, and the right end."""
-    endure(name, 15, 1)
+    endure(name, 15, 1, POLICIES, step_seconds=1e-3)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", SYNCHRONOUS)
+def test_drawn_trials_with_newcomers_end_as_promised(name: str) -> None:
+    """Likewise, where agents that died are replaced, in steps of which some are done without them."""
+    assert endure(name, 8, 1, ("replace",), step_seconds=0.4) > 3
 
 
 @pytest.mark.slow
@@ -135,4 +149,4 @@ def test_drawn_trials_end_as_promised(name: str) -> None:
 def test_hundreds_of_drawn_trials_end_as_promised(name: str) -> None:
     """Likewise."""
     for seed in range(2, 22):
-        endure(name, 15, seed)
+        endure(name, 15, seed, POLICIES, step_seconds=1e-3)

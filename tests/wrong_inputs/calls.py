@@ -7,8 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import datasets as hf
 import networkx
 import numpy as np
+import pyarrow as pa
 import torch
 
 import d5ray as d5
@@ -17,6 +19,7 @@ from d5ray.names import namespaces
 from d5ray.networks.microbatch.measuring import StepCost
 from d5ray.networks.network import Network
 from tests.metrics.small_runs import finished
+from tests.training.datasets.files import write_records, write_tar
 
 NOT_CALLED = {
     "made by d5ray alone, which hands it to the user": {
@@ -29,10 +32,12 @@ NOT_CALLED = {
         "bfloat16", "float16", "float32", "float64", "int16", "int32", "int64", "int8", "uint16", "uint32",
         "uint64", "uint8",
     },
-    "starts Ray's processes, or needs a Ray that runs": {"running", "resize", "deploy"},
+    "starts Ray's processes, or needs a Ray that runs": {"running", "resize", "deploy", "from_ray", "tune"},
     "has no parameters": {"shutdown"},
     "has members, of which one takes one": {"ExchangeVia"},
-    "imports TensorFlow, which takes longer and more memory than an input may": {"KerasOptimizer"},
+    "imports TensorFlow or JAX, which take longer and more memory than an input may": {
+        "KerasOptimizer", "OptaxOptimizer",
+    },
 }  # fmt: skip
 
 
@@ -115,6 +120,7 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
     cpp = {"name": "same", "source": SAME, "inputs": [vector], "outputs": [vector], "flags": ("-O0",)}
     return {
         "Allreduce": {"compressor": d5.compression.RandomK(0.5)},
+        "MeasureUtilisation": {"flops": lambda shapes, sample_shape: 1.0},
         "ChocoSGD": {"compressor": d5.compression.TopK(0.5), "gamma": 0.5},
         "Chain": {"sparsifier": d5.compression.TopK(0.5), "quantizer": d5.compression.Float16()},
         "Scheduled": {"rule": d5.optimizers.SGD(0.1), "learning_rate": d5.schedules.Cosine(0.1, 10)},
@@ -125,6 +131,7 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
         "CompressedSGD": {"compression": d5.compression.TernGrad()},
         "BucketSampler": {"lengths": [3, 1, 2] * 5 + [1]},
         "Computed": {"function": lambda step: 0.1},
+        "FunctionLoss": {"function": lambda output, labels: output.mean()},
         "Custom": {"links": networkx.cycle_graph(3)},
         "CustomCppOp": cpp,
         "compile_custom_cppop": cpp,
@@ -163,6 +170,7 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
         "MeasuredTime": {"durations_seconds": (0.1, 0.2)},
         "Node": {"type": "Relu", "inputs": ("x",), "outputs": ("y",)},
         "Normalize": {"mean": 0.5, "std": 0.5},
+        "Padded": {"items": [{"ids": [1, 2]}, {"ids": [1]}], "values": {"ids": 0}},
         "Parquet": {"path": parquet(folder), "inputs": ("x",), "labels": "label"},
         "Piecewise": {"start": 0.1, "values": {3: 0.01}},
         "RandomRegular": {"agents": 4, "degree": 3},
@@ -172,9 +180,11 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
         "Splitting": {"network": network(), "plan": {"product": d5.networks.ByColumns()}, "parts": 2},
         "Subset": {"whole": data().train, "indices": np.arange(3)},
         "Synthetic": {"shape": (1, 4, 4)},
+        "TFRecord": {"path": records(folder), "classes": 2, "inputs": "x"},
         "TensorDescriptor": {"dtype": "float32", "shape": (2, 3)},
         "TimeVarying": {"topologies": (d5.topologies.Ring(4), d5.topologies.Complete(4))},
         "TorchOptimizer": {"rule": torch.optim.Adam},
+        "WebDataset": {"path": archive(folder), "classes": 2},
         "WarmUp": {"after": 0.1, "length": 3},
         "check_forward": {"operator": np.tanh, "inputs": [square], "reference": np.tanh},
         "check_gradient": {"operator": torch.tanh, "inputs": [square]},
@@ -188,6 +198,13 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
         "convergence_curve": {"run": run(folder, "curve").tables()},
         "exchange_table": {"splitting": splitting, "sizes": {"batch": 4}},
         "parameter_table": {"splitting": splitting},
+        "from_arrays": {"x": data().train.inputs, "y": data().train.labels},
+        "from_huggingface": {"train": hf.Dataset.from_dict({"x": [[1.0]] * 16, "label": [0, 1] * 8})},
+        "from_table": {"train": pa.table({"x": [1.0] * 16, "z": [2] * 16, "label": [0, 1] * 8})},
+        "from_torch": {
+            "train": [{"x": x, "labels": y % 3} for y, x in enumerate(data().train.inputs)],
+            "classes": 3,
+        },
         "export": {"run": run(folder, "out"), "to": "csv", "out": folder / "exported"},
         "label_bias": {"dataset": data(), "sampler": d5.samplers.ShuffleSampler()},
         "load_dataset": {"name": "digits"},
@@ -230,8 +247,21 @@ def images(folder: Path) -> Path:
     return folder / "images"
 
 
+def records(folder: Path) -> Path:
+    """A TFRecord file of sixteen samples (3,) of two classes."""
+    path = folder / "some.tfrecord"
+    write_records(path, [{"x": [0.5, 1.5, at], "label": [at % 2]} for at in range(16)])
+    return path
+
+
+def archive(folder: Path) -> Path:
+    """A tar file of sixteen samples (2,) of two classes."""
+    path = folder / "some.tar"
+    write_tar(path, {f"{at:04}": {"npy": np.ones(2) * at, "cls": at % 2} for at in range(16)})
+    return path
+
+
 def parquet(folder: Path) -> Path:
-    import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     for part in ("train", "test"):

@@ -79,7 +79,7 @@ def outcome(name: str, parameter: str, wrong: str, folder: Path, busy: int) -> t
     shutil.rmtree(here, ignore_errors=True)
     here.mkdir()
     os.chdir(here)
-    locked = name in ("run", "bench operators")
+    locked = name in ("run", "tune") or name.startswith("bench ")
     os.environ["D5RAY_HOME"] = str(folder / ("locked" if locked else "home"))
     line = words(name, parameter, wrong, folder, busy)
     for stream in (1, 2):

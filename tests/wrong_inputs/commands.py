@@ -128,6 +128,7 @@ def furnish(folder: Path) -> None:
     network().to_onnx(folder / "network.onnx")
     make_keys(folder / "key")
     (folder / "recipe.py").write_text(RECIPE)
+    (folder / "operator.py").write_text("def twice(x):\n    return x + x\n")
     (folder / "locked").mkdir()
     (folder / "locked" / "runs").write_text("no folder")  # so that no run begins there
 
@@ -152,8 +153,13 @@ def line(command: str, folder: Path, busy: int) -> dict[str, str]:
         "doctor": {},
         "resize": {"run": "good", "agents": "2"},
         "stop": {"run": "good"},
+        "tune": {"recipe": str(folder / "recipe.py"), "over": "optimizer.learning_rate=[0.1, 0.2]"},
         "chaos": {"recipe": str(folder / "recipe.py"), "trials": "1"},
         "bench operators": {"to": "csv"},
+        "bench operator": {"names": f"{folder / 'operator.py'}:twice", "shapes": "3", "to": "csv"},
+        "bench network": {"model": "mlp", "shape": "8", "classes": "3", "batch": "2", "to": "csv"},
+        "bench allreduce": {"to": "csv"},
+        "bench data": {"dataset": "digits", "batch": "8", "to": "csv"},
         "dashboard page": {"run": "good", "port": str(busy)},
         "dashboard grafana": {"output": "grafana"},
     }[command]
@@ -207,6 +213,11 @@ FINE: dict[tuple[str, str], tuple[set[str], str]] = {  # what is no mistake -> w
     ("run", "set warmup_steps"): (MORE, "none, or all steps"),
     ("run", "set prefetch"): (ZERO, "none"),
     ("run", "set evaluate"): ({"True"}, "as it is"),
+    ("run", "set evaluate_test"): ({"True"}, "at every evaluation"),
+    ("run", "set compile"): ({"True"}, "compiled"),
+    ("run", "set recompute"): ({"True"}, "in less memory"),
+    ("run", "set save_model_bytes"): (ZERO | {"10**9"}, "none, or any model"),
+    ("compare", "first"): ({MISSING}, "the other is compared with a run that fits to it"),
     ("run", "set encryption"): ({"True"}, "encrypted"),
     ("run", "set timeout_seconds"): ({"half", "10**9"}, "a time"),
     ("run", "set max_failures"): ({"-1", "0", "10**9"}, "-1: any number"),
@@ -222,6 +233,21 @@ FINE: dict[tuple[str, str], tuple[set[str], str]] = {  # what is no mistake -> w
     ("timeline", "last"): (MORE, "as far as there are steps"),
     ("bench operators", "seed"): (MORE, "a seed"),
     ("bench operators", "budget"): ({"half"}, "half a second"),
+    ("bench operator", "out"): (NAMES | {"no file", "a folder"}, "a name of a file"),
+    ("bench operator", "seed"): (MORE, "a seed"),
+    ("bench operator", "budget"): ({"half"}, "half a second"),
+    ("bench network", "out"): (NAMES | {"no file", "a folder"}, "a name of a file"),
+    ("bench network", "seed"): (MORE, "a seed"),
+    ("bench network", "budget"): ({"half"}, "half a second"),
+    ("bench allreduce", "out"): (NAMES | {"no file", "a folder"}, "a name of a file"),
+    ("bench allreduce", "seed"): (MORE, "a seed"),
+    ("bench allreduce", "budget"): ({"half"}, "half a second"),
+    ("bench allreduce", "sizes"): ({"10**9"}, "as long as one has patience"),
+    ("bench data", "out"): (NAMES | {"no file", "a folder"}, "a name of a file"),
+    ("bench data", "seed"): (MORE, "a seed"),
+    ("bench data", "budget"): ({"half"}, "half a second"),
+    ("bench data", "workers"): (ZERO, "none"),
+    ("bench operator", "flops"): ({"half", "10**9", "10**30"}, "a number of operations"),
     ("dashboard page", "port"): (ZERO, "any port that is free"),
 }
 
@@ -242,6 +268,6 @@ def all_cases(folder: Path) -> list[Case]:
                 continue
             fine, _ = FINE.get((name, each.name), (set(), ""))
             found += [(name, each.name, wrong) for wrong in texts(folder) if wrong not in fine]
-            if not each.key and (each.required or each.option):
+            if not each.key and (each.required or each.option) and MISSING not in fine:
                 found.append((name, each.name, MISSING))
     return found

@@ -8,6 +8,7 @@ import pytest
 from tests.wrong_inputs.command_worker import judged
 from tests.wrong_inputs.commands import FINE, OF_REAL_RUNS, all_cases, commands, furnish, texts
 from tests.wrong_inputs.trying import Case, tried
+from tests.wrong_inputs.values import MISSING
 
 SEED = 12
 WORKER = "command_worker"
@@ -55,7 +56,7 @@ def test_what_is_no_mistake_is_a_parameter_that_there_is() -> None:
     """The table of exceptions names commands, parameters and wrong words that exist."""
     for (name, parameter), (wrong, reason) in FINE.items():
         assert parameter in {each.name for each in commands()[name]}
-        assert wrong <= texts(Path()).keys()
+        assert wrong <= {*texts(Path()), MISSING}
         assert reason
 
 

@@ -17,7 +17,7 @@ ACCEPTED, REFUSED = "accepted", "refused"
 BY_THE_EXPERIMENT, AT_THE_START, IN_TRAINING = "by the experiment", "at the start", "in training"
 RIGHT = {  # what the user's own code does is his
     (parameter, wrong)
-    for parameter in ("function", "factory", "peak", "arguments", "infer")
+    for parameter in ("function", "factory", "peak", "arguments", "infer", "flops")
     for wrong in ("a function", "a class")
 }
 STARTS = {  # what is right, and would start a Ray
@@ -25,6 +25,7 @@ STARTS = {  # what is right, and would start a Ray
 }
 LATER = {  # whose bound is the size of the model, which an experiment alone knows
     ("RandomK", "k"), ("TopK", "k"), ("UnbiasedRandomK", "k"), ("PowerSGD", "rank"),
+    ("TranslationQuality", "every"), ("TranslationQuality", "sentences"),  # of sentences alone
 }  # fmt: skip
 SILENCE = 120.0  # seconds after which a process is taken to hang, on a machine that does other things too
 

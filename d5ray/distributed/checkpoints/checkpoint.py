@@ -13,27 +13,27 @@ import numpy as np
 
 from d5ray.checks import check_path
 from d5ray.distributed.checkpoints.folder import CheckpointFolder, step_name
+from d5ray.distributed.checkpoints.named_tensors import RANDOM, fill_model, own_arrays, with_model
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.savers import Savers
-from d5ray.distributed.checkpoints.state import native, pack, unpack_into
-from d5ray.distributed.checkpoints.tensor_file import Array, parsed, pieces
+from d5ray.distributed.checkpoints.state import pack, unpack_into
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.client import Server
 from d5ray.errors import ConfigurationError, D5Error, StorageError
-from d5ray.frameworks.host import host_copy, host_view, on_device
 from d5ray.identity.canonical import canonical
 from d5ray.identity.moved import first_class_name
 from d5ray.metrics.record.folders import runs_root
+from d5ray.metrics.record.tensor_file import NO_FACTS, parsed, pieces
 from d5ray.networks.executors.executor import Executor
 from d5ray.training.events.event import Event
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 FREE: Final = frozenset({  # what a training that goes on may have otherwise: it does not change its numbers
     "name", "epochs", "evaluate", "events", "timeout_seconds", "communicator", "cpus_per_agent",
     "warmup_steps", "on_failure", "orphans", "slow", "late", "monitor_seconds", "mirror_seconds", "prefetch",
     "encryption", "min_agents", "max_failures", "stuck_seconds", "heartbeat_seconds", "keep_batch",
-    "scale_rate",
+    "scale_rate", "save_model", "save_model_bytes",
 })  # fmt: skip
 
 
@@ -72,13 +72,18 @@ class Checkpoints:
     def __str__(self) -> str:
         return f"{self.path}/{step_name(self.step)}"
 
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The checkpoint's description of itself; raises `StorageError` where it cannot be read."""
+        return CheckpointFolder(self.path).manifest(self.step)
+
     def check(self, described: Mapping[str, Any]) -> None:
         """Raise unless an experiment, as `describe` gives it, is the one that was saved."""
-        manifest = CheckpointFolder(self.path).manifest(self.step)
+        manifest = self.manifest
         if manifest.get("format", FORMAT) > FORMAT:
             raise ConfigurationError(
                 f"{self} was written by d5ray {manifest.get('d5ray')} in format {manifest['format']}, this "
-                f"d5ray reads format {FORMAT}: take the newer d5ray"
+                f"d5ray reads formats up to {FORMAT}: take the newer d5ray"
             )
         before, now = manifest["experiment"], comparable(described)
         _check_mesh(self, before.get("mesh"), now.get("mesh"))
@@ -122,16 +127,19 @@ def save(
     events: Sequence[Event],
     now: Saved,
     facts: Mapping[str, Any],
+    model: Mapping[str, str] = NO_FACTS,
 ) -> int:
     """Write a checkpoint of all agents, who call this at the same step; gives the bytes this one wrote.
 
     keep: complete checkpoints of this run in the folder, older ones are removed; 0: all. facts: of the
-    manifest. Raises `StorageError` on all agents if one of them cannot write.
+    manifest. model: of the agents' files, for those who read the model out of them. Raises `StorageError` on
+    all agents if one of them cannot write.
     """
     folder, first = CheckpointFolder(path), savers.rank == 0
     with _Together(savers, executor) as together:
         together.do(lambda: folder.begin(now.step) if first else None)
     packed = _packed(optimizer, executor, events, now)
+    packed.arrays = with_model(executor, packed.arrays, whole=first)
     parts, shards = {savers.file: packed}, 0
     if ExchangeVia.SERVERS in optimizer.exchange:
         optimizer.server.drain()
@@ -141,7 +149,7 @@ def save(
     own = {} if savers.mesh is None else {"tensors": _tensors(executor)}
     with _Together(savers, executor) as together:
         for name, part in parts.items():
-            written = pieces(part.arrays, json.dumps(part.data))
+            written = pieces(part.arrays, json.dumps(part.data), model if name == savers.file else {})
             together.do(partial(folder.write, now.step, name, written, own))
     with _Together(savers, executor) as together:
         if first:
@@ -167,17 +175,13 @@ def restore(
     _check_model(found, manifest["files"].get(name, {}).get("tensors", manifest["tensors"]), executor)
     arrays, text = parsed(folder.read(found.step, name), f"{found}/{name}")
     data = json.loads(text)
-    _take(executor.parameters, arrays["parameters"], "parameters")
-    if len(executor.untrained):
-        _take(executor.untrained, arrays["untrained"], "untrained")
-    for at, counter in enumerate(executor.counters):
-        _take(counter.reshape(-1), arrays[f"counter.{at}"], f"counter.{at}")
-    x = executor.parameters
+    fill_model(executor, arrays)
+    arrays, x = own_arrays(arrays), executor.parameters
     unpack_into(optimizer, Packed(data["optimizer"], arrays), x, type(optimizer).__name__)
     for event, own in zip(events, data["events"], strict=False):
         if own["class"] == first_class_name(type(event)):
             unpack_into(event, Packed(own["state"], arrays), x, repr(event))
-    executor.set_random_state(arrays["random"])
+    executor.set_random_state(arrays[RANDOM])
     if ExchangeVia.SERVERS in optimizer.exchange:
         unpack_into(optimizer.server.sending, Packed(data["sending"], arrays), np.empty(0), "sending")
         if savers.replicas.rank == 0:
@@ -201,12 +205,7 @@ def _packed(
 ) -> Packed:
     whole = pack(optimizer, "optimizer")
     arrays = whole.arrays
-    arrays["parameters"] = _in_host_memory(executor.parameters)
-    if len(executor.untrained):
-        arrays["untrained"] = _in_host_memory(executor.untrained)
-    for at, counter in enumerate(executor.counters):
-        arrays[f"counter.{at}"] = _in_host_memory(counter.reshape(-1))
-    arrays["random"] = executor.random_state()
+    arrays[RANDOM] = executor.random_state()
     states = []
     for at, event in enumerate(events):
         own = pack(event, f"event.{at}")
@@ -302,22 +301,6 @@ def _check_model(found: Checkpoints, there: Sequence[Any], executor: Executor) -
             f"{found} is of another model: it has {len(there)} tensors, this one {len(here)}: resume with "
             "the model that was saved"
         )
-
-
-def _take(own: Any, values: Array, name: str) -> None:
-    """own (n,) ← values (n,), to the last bit."""
-    if len(own) != len(values):
-        raise StorageError(f"the checkpoint's {name} are {len(values)} numbers, the model has {len(own)}")
-    if isinstance(own, np.ndarray):
-        own[...] = values
-    elif on_device(own):
-        own[...] = native(values, own)
-    else:
-        host_view(own)[...] = values
-
-
-def _in_host_memory(array: Any) -> Array:
-    return host_copy(array) if on_device(array) else host_view(array)
 
 
 def _short(value: Any) -> str:

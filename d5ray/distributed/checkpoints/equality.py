@@ -9,10 +9,10 @@ import numpy as np
 
 from d5ray.distributed.checkpoints.checksum import checksum
 from d5ray.distributed.checkpoints.state import host_values, native
-from d5ray.distributed.checkpoints.tensor_file import Array
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.optimizers.invariants import ONE_MODEL
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
+from d5ray.metrics.record.tensor_file import Array
 
 CHECK_STEPS: Final = 100  # between two comparisons
 NEVER: Final = sys.maxsize

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
-from d5ray.distributed.checkpoints.tensor_file import Array, checksum
 from d5ray.errors import ConfigurationError, StorageError
+from d5ray.metrics.record.tensor_file import Array, checksum
 
 MANIFEST: Final = "checkpoint.json"
 _STEP: Final = re.compile(r"step-(\d{8,})")

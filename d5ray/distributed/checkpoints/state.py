@@ -14,10 +14,14 @@ import numpy as np
 
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.one_sided.peers import Peers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
+from d5ray.distributed.parameter_server.client import Server
 from d5ray.errors import ConfigurationError, StorageError
 from d5ray.frameworks.host import host_copy, host_view, on_device
 from d5ray.identity.moved import first_class_name
+from d5ray.networks.executors.delayed import DelayedExecutor
+from d5ray.networks.executors.executor import Executor
 from d5ray.training.arrays import library_of
 from d5ray.training.events.event import Event
 from d5ray.training.optimizers.deep500_rules import ThreeStepOptimizer
@@ -30,6 +34,7 @@ SEQUENCES: Final[dict[str, Callable[[Any], Any]]] = {
 MAPPINGS: Final[dict[str, Callable[[], Any]]] = {
     "dict": dict, "Counter": Counter, "OrderedDict": OrderedDict, "defaultdict": dict,
 }  # fmt: skip
+OF_A_WORLD: Final = (Server, Peers)  # of which real runs and simulations have classes of their own
 STATEFUL: Final = (DistributedOptimizer, ThreeStepOptimizer, Event)  # of d5ray's own, or derived from it
 MADE_ANEW: Final = (
     type, FunctionType, BuiltinFunctionType, MethodType, ModuleType, Enum, PurePath, np.dtype, range, slice,
@@ -90,7 +95,7 @@ class _Packer:
         if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
             return {"state_dict": self.packed(value.state_dict(), name)}
         if _is_made_anew(value):
-            return {"kept": first_class_name(type(value))}
+            return {"kept": _standing(value)}
         if not hasattr(value, "__dict__") or _of_a_library(value):
             raise ConfigurationError(
                 f"{name} is a {kind}, which a checkpoint cannot keep: it keeps arrays, numbers, texts, "
@@ -174,7 +179,7 @@ class _Unpacker:
             fresh.load_state_dict(self.value(packed[kind], None, name))
             return fresh
         expected = {"kept": packed[kind], "object": packed.get("class")}.get(kind, "object with that state")
-        if expected not in (type(fresh).__name__, first_class_name(type(fresh))):
+        if not _stands_for(fresh, str(expected)):
             raise StorageError(
                 f"the checkpoint's {name} is a {expected}, but here stands {fresh!r}: resume with the same "
                 "classes, and make such objects in `start`"
@@ -182,6 +187,23 @@ class _Unpacker:
         if kind == "object":
             self.attributes(packed[kind], fresh, name)
         return fresh
+
+
+def _standing(value: Any) -> str:
+    """The name of the class of what is made anew; of an executor whatever the world it computes in."""
+    return first_class_name(type(value.inner if isinstance(value, DelayedExecutor) else value))
+
+
+def _stands_for(fresh: Any, name: str) -> bool:
+    """True if what stands here is what a checkpoint names: on Ray and in simulations that is not one class.
+
+    A simulation's checkpoints once named the class by which its executors take virtual time.
+    """
+    if name in (type(fresh).__name__, first_class_name(type(fresh)), _standing(fresh)):
+        return True
+    if isinstance(fresh, Executor):
+        return name == DelayedExecutor.__name__
+    return any(isinstance(fresh, kind) and name.endswith(kind.__name__) for kind in OF_A_WORLD)
 
 
 def native(values: Array, like: Any) -> Any:

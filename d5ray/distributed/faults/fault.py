@@ -8,7 +8,8 @@ from d5ray.errors import ConfigurationError
 
 SIGNALS: Final = ("kill", "stop", "terminate")  # kinds that a process gets as a signal
 OF_LINKS: Final = ("partition", "delay", "lose")
-KINDS: Final = (*SIGNALS, *OF_LINKS, "fill_disk")
+FILLS: Final = ("fill_disk", "fill_shared_memory")
+KINDS: Final = (*SIGNALS, *OF_LINKS, *FILLS)
 NUMBERED: Final = ("agent", "server")
 ALONE: Final = ("aggregator", "driver", "raylet", "gcs", "head")
 OF_AGENTS: Final = ("evaluation", "checkpoint", "collective")
@@ -20,7 +21,7 @@ OF_RUN: Final = ("recovery", "closing")
 class Fault:
     """A fault as `Faults` holds it: made by `Faults().kill(agent=1, at_step=3)` and the like.
 
-    kind        'kill', 'stop', 'terminate', 'partition', 'delay', 'lose' or 'fill_disk'
+    kind        'kill', 'stop', 'terminate', 'partition', 'delay', 'lose', 'fill_disk' or 'fill_shared_memory'
     victim      'agent', 'server', 'aggregator', 'driver', 'raylet', 'gcs' or 'head' where it has one
     numbers     of the agent or the server; of a partition those agents that are cut off together
     at_step     just before this step of the agent, from 0

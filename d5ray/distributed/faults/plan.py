@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 from d5ray.checks import check_items, check_kind
-from d5ray.distributed.faults.fault import ALONE, KINDS, NUMBERED, OF_LINKS, Fault
+from d5ray.distributed.faults.fault import ALONE, FILLS, KINDS, NUMBERED, Fault
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.errors import ConfigurationError, nearest
 
 BEGINS: Final = re.compile(r"^(d5\.|d5ray\.)?Faults\(\)\.?")
+BENEATH: Final = {"delay": "delay 100ms", "lose": "loss 5%"}  # what `tc` calls them
 EXAMPLE: Final = "kill(agent=1, at_step=3).stop(agent=2, at_step=5, seconds=10)"
 
 
@@ -88,7 +89,10 @@ class Faults:
     ) -> "Faults":
         """Nothing goes between these agents and all others, servers too; afterwards it arrives late.
 
-        In a simulation alone: agents of one machine have no network between them.
+        On a real run the hosts of these agents are cut off from all other hosts of the Ray cluster, with all
+        that is on them: it needs a cluster of several hosts, whose routes Ray may change (`ip` and
+        CAP_NET_ADMIN), and agents named that share no host with others. Without `seconds` it lasts until
+        the run ends.
         """
         return self._with(Fault("partition", "", _ranks(agents), at_seconds=at_seconds, seconds=seconds))
 
@@ -100,7 +104,10 @@ class Faults:
         at_seconds: float = 0.0,
         seconds: float | None = None,
     ) -> "Faults":
-        """Messages to and from these agents, or all, take longer by these seconds. In a simulation alone."""
+        """Messages to and from these agents, or all, take longer by these seconds. In a simulation alone.
+
+        On hosts of your own `tc qdisc add dev eth0 root netem delay 100ms` does it beneath a real run.
+        """
         return self._with(
             Fault("delay", "", _ranks(agents), at_seconds=at_seconds, seconds=seconds, amount=by_seconds)
         )
@@ -115,7 +122,8 @@ class Faults:
     ) -> "Faults":
         """This share of the messages to and from these agents, or all, is lost, and sent again after 0.2 s.
 
-        That is what TCP makes of a loss. In a simulation alone.
+        That is what TCP makes of a loss. In a simulation alone. On hosts of your own
+        `tc qdisc add dev eth0 root netem loss 5%` does it beneath a real run.
         """
         return self._with(
             Fault("lose", "", _ranks(agents), at_seconds=at_seconds, seconds=seconds, amount=share)
@@ -127,6 +135,14 @@ class Faults:
         On real runs alone, and only where the runs' folder is a file system of its own of 1 GB at most.
         """
         return self._with(Fault("fill_disk", at_seconds=at_seconds, seconds=seconds))
+
+    def fill_shared_memory(self, *, at_seconds: float, seconds: float | None = None) -> "Faults":
+        """/dev/shm is filled up to the last page; after these seconds it has room again.
+
+        On real runs with an embedded Ray alone, and only where /dev/shm is a file system of 2 GB at most that
+        no other processes see.
+        """
+        return self._with(Fault("fill_shared_memory", at_seconds=at_seconds, seconds=seconds))
 
     # -- as data ---------------------------------------------------------------------------------------
 
@@ -207,17 +223,17 @@ class Faults:
     def check_real(self) -> None:
         """Raise `ConfigurationError` for what happens in a simulation alone."""
         for fault in self.planned:
-            if fault.kind in OF_LINKS:
+            if fault.kind in BENEATH:
                 raise ConfigurationError(
-                    f"{fault}: a real run's network is the machine's, and stays as it is; simulate "
-                    "the experiment, or let an agent be silent with stop(agent=…, seconds=…)"
+                    f"{fault}: a real run leaves the queues of the hosts' network devices to their "
+                    "administrator: simulate the experiment, or do it beneath the run, on each host and as "
+                    f"root, with `tc qdisc add dev eth0 root netem {BENEATH[fault.kind]}`"
                 )
 
-    def check_simulated(self, resolved: ResolvedServers | None) -> None:
+    def check_simulated(self) -> None:
         """Raise `ConfigurationError` for what a simulation, which is one process, does not have."""
-        grouped = resolved is not None and resolved.servers.groups > 1
         for fault in self.planned:
-            if fault.kind == "fill_disk" or fault.victim in ALONE:
+            if fault.kind in FILLS or fault.victim in ALONE:
                 raise ConfigurationError(
                     f"{fault}: a simulation has agents, servers and links alone: launch the experiment"
                 )
@@ -226,10 +242,8 @@ class Faults:
                     f"{fault}: in a simulation nothing but steps and messages takes time: give at_step or "
                     "at_seconds"
                 )
-            if fault.victim == "server" and (fault.kind == "stop" or grouped):
-                raise ConfigurationError(
-                    f"{fault}: in a simulation a server can be killed, where none has groups: launch it"
-                )
+            if fault.victim == "server" and fault.kind == "stop":
+                raise ConfigurationError(f"{fault}: in a simulation a server can be killed alone: launch it")
 
     def _with(self, fault: Fault) -> "Faults":
         return replace(self, planned=(*self.planned, fault))

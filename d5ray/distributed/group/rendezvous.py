@@ -143,7 +143,6 @@ class Rendezvous:
         self._rooms: dict[str, _Room] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._strangers: dict[asyncio.StreamWriter, None] = {}  # the oldest first
-        self._closing = False
         self._loop, self._closed = asyncio.new_event_loop(), asyncio.Event()
         listener = socket.create_server((host, 0), backlog=512)
         self.address = Store(host, listener.getsockname()[1], secret or Secret.new())
@@ -173,16 +172,20 @@ class Rendezvous:
     async def _serve_until_closed(self, listener: socket.socket) -> None:
         server = await asyncio.start_server(self._welcome, sock=listener, backlog=512)
         await self._closed.wait()
-        self._closing = True
+        self._loop.remove_reader(listener)  # asyncio forgets what it accepts when a server has been closed
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:  # also what has just been accepted
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(others)
         server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.sleep(0)  # connections are closed in the loop's next turn
 
     async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if self._closed.is_set():
+            writer.transport.abort()
+            return
         self._tasks.add(task)
         self._strangers[writer] = None
         if len(self._strangers) > MOST_STRANGERS:
@@ -205,7 +208,10 @@ class Rendezvous:
         finally:
             self._tasks.discard(task)
             self._strangers.pop(writer, None)
-            writer.close()
+            if self._closed.is_set():
+                writer.transport.abort()  # nothing more is sent after this turn
+            else:
+                writer.close()
 
     async def _proved(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -265,7 +271,7 @@ class Rendezvous:
             farewell = ["left", member.rank]
         finally:
             room.forget(member)
-            if not self._closing:  # the members see that themselves
+            if not self._closed.is_set():  # the members see that themselves
                 room.tell(farewell)
             if not room.members:
                 room.values.clear()

@@ -1,11 +1,13 @@
 """Waits of agents for each other as they last: told to who asks from outside, and followed to their end"""
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import TypeVar, final
 
 from d5ray.distributed.group.group import Group
+
+Who = TypeVar("Who", bound=Hashable)  # besides agents, which are known by rank
 
 
 @final
@@ -14,19 +16,20 @@ class PresentWait:
     """One wait of an agent, as it tells it from another thread while it lasts.
 
     operation: what it waits in. seconds: how long by now. agents: the ranks of those that it waits for.
-    servers: the shards whose answer it waits for.
+    servers: the shards whose answer it waits for. whom: whoever else it waits for.
     """
 
     operation: str
     seconds: float
     agents: tuple[int, ...] = ()
     servers: tuple[int, ...] = ()
+    whom: str = "others"
 
     def __str__(self) -> str:
         whom = [f"the answer of shard {shard}" for shard in self.servers]
         if self.agents:
             whom.append(named(self.agents))
-        return f"in {self.operation} for {' and '.join(whom) or 'others'}"
+        return f"in {self.operation} for {' and '.join(whom) or self.whom}"
 
 
 def declared(group: Group, waiting: tuple[float, Sequence[int], object] | None) -> list[PresentWait]:
@@ -48,22 +51,23 @@ def named(ranks: Iterable[int]) -> str:
     return f"ranks {', '.join(first)} and {last}" if first else f"rank {last}"
 
 
-def ends(begin: Collection[int], waiting: Mapping[int, Collection[int]]) -> list[int]:
-    """The ranks at which waits that begin with these end: those reached that wait for nobody themselves.
+def ends(begin: Collection[int], waiting: Mapping[int, Collection[Who]]) -> list[int | Who]:
+    """The ends of waits that begin with these agents: whoever is reached and waits for nobody.
 
-    waiting: for whom each waits that does.
+    waiting: for whom each agent waits that does, by rank.
 
     >>> ends([1], {0: [1], 1: [2], 3: [0]}), ends([1], {0: [1], 1: [0]})
     ([2], [])
     """
-    found: list[int] = []
-    passed: set[int] = set()
-    ahead = list(begin)
+    found: list[int | Who] = []
+    passed: set[int | Who] = set()
+    ahead: list[int | Who] = list(begin)
     while ahead:
-        rank = ahead.pop(0)
-        if rank not in passed:
-            passed.add(rank)
-            ahead += waiting.get(rank, ())
-            if rank not in waiting:
-                found.append(rank)
+        who = ahead.pop(0)
+        if who not in passed:
+            passed.add(who)
+            if isinstance(who, int) and who in waiting:
+                ahead += waiting[who]
+            else:
+                found.append(who)
     return found

@@ -35,16 +35,28 @@ def sized(mesh: Mesh | None, topology: Topology | None, agents: int | None) -> t
     return topology, topology.agents if mesh is None else mesh.agents
 
 
+INSTEAD = {  # of what an experiment says for whole networks
+    "accumulate": "set Mesh(micro_batches=…), whose gradients are added up",
+    "recompute": "set Mesh(recompute=True)",
+    "precision": "take 'float32'",
+    "compile": "leave compile out",
+}
+
+
+def check_staged(mesh: Mesh, *, accumulate: int, **computation: object) -> None:
+    """Raise `ConfigurationError` for what executors of whole networks can, and those of stages cannot."""
+    asked = computation if accumulate == 1 else {"accumulate": accumulate} | computation
+    for name, value in asked.items():
+        raise ConfigurationError(
+            f"{name} is {value!r}, which {mesh!r} does not know, whose agents compute pieces of a network: "
+            f"{INSTEAD[name]}"
+        )
+
+
 def check_shared(
     mesh: Mesh, distributed: DistributedOptimizer, on_failure: str, events: object, **policies: object
 ) -> None:
     """Raise `ConfigurationError` for what a network held by several agents cannot do."""
-    if on_failure == "replace" and (mesh.shares_networks or not distributed.one_sided):
-        others = "'continue'" if distributed.one_sided else "'restart' or 'continue'"
-        raise ConfigurationError(
-            "on_failure is 'replace', but a mesh takes in no replica while its others train: take on_failure="
-            f"{others}"
-        )
     if not mesh.shares_networks:
         return
     several = f"{mesh.stages} stages × {mesh.parts} parts hold a network together"
@@ -66,9 +78,9 @@ def check_shared(
 
 def _check_deaths(mesh: Mesh, distributed: DistributedOptimizer, on_failure: str, events: object) -> None:
     """Raise `ConfigurationError` where a run could not go on after a death as it is to."""
-    if on_failure == "restart" and distributed.one_sided:
+    if on_failure in ("restart", "replace") and distributed.one_sided:
         raise ConfigurationError(
-            f"on_failure is 'restart', but a replica of {mesh.stages} stages × {mesh.parts} parts joins "
+            f"on_failure is {on_failure!r}, but a replica of {mesh.stages} stages × {mesh.parts} parts joins "
             f"others only where all wait for each other, which those of {distributed!r} do not: take "
             "on_failure='continue'"
         )

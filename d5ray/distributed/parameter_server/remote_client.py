@@ -9,7 +9,6 @@ import numpy as np
 
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.checkpoints.packed import Packed
-from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.plain_data import described
 from d5ray.distributed.group.waits import PresentWait
@@ -35,6 +34,8 @@ from d5ray.distributed.rpc.service import Address, Caller
 from d5ray.distributed.rpc.shared_region import SharedRegion, pages
 from d5ray.distributed.scheduler import THREADS
 from d5ray.distributed.traffic import Traffic
+from d5ray.errors import PeerLost
+from d5ray.metrics.record.tensor_file import parsed, pieces
 
 
 @final
@@ -171,6 +172,9 @@ class RemoteServer(Server):
                 frame = channel.answer()
                 if back is not None and ask.into is not None and back is not ask.into:
                     ask.into[...] = back
+            except PeerLost as lost:
+                self._give_up()
+                raise PeerLost(None, f"shard {shard} of the parameter servers at {lost.detail}") from None
             except BaseException:
                 self._give_up()
                 raise

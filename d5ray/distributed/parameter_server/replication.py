@@ -18,7 +18,6 @@ from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.authentication.session import Forged
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.state import pack, unpack_into
-from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
 from d5ray.distributed.parameter_server.client_slice import memory_bytes
 from d5ray.distributed.parameter_server.frame_kinds import (
     COPIED,
@@ -37,6 +36,7 @@ from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.frames import Unexpected
 from d5ray.distributed.rpc.service import Address, Caller, Connection, Service, connect
 from d5ray.errors import D5Error
+from d5ray.metrics.record.tensor_file import parsed, pieces
 
 RETRY_SECONDS: Final = 0.5  # before a copy that was lost is made again
 FOLLOW_SECONDS: Final = 5.0  # for a copy to take what its dead source had sent

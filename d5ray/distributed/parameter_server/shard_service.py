@@ -11,7 +11,6 @@ import numpy as np
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.state import pack, unpack_into
-from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
 from d5ray.distributed.compression.compressor import Compressor, computed_in
 from d5ray.distributed.compression.plain_data import found
 from d5ray.distributed.parameter_server.client_slice import ClientSlice
@@ -45,6 +44,7 @@ from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.rpc.frames import FrameHeader, Unexpected
 from d5ray.distributed.rpc.service import Address, Connection, Service
 from d5ray.errors import ConfigurationError
+from d5ray.metrics.record.tensor_file import parsed, pieces
 
 DESCRIPTION_BYTES = 2**16  # of a compressor, at most
 LOOK_SECONDS = 1.0  # between two looks whether the client of a request that waits is still there

@@ -1,6 +1,5 @@
 """Memory that two processes of one node share without a name: nothing of it is left when they are gone"""
 
-import fcntl
 import mmap
 import os
 import stat
@@ -27,17 +26,25 @@ class SharedRegion:
         Raises `ConfigurationError` if that one is of another user or size, or not sealed.
         """
         size = max(size, 1)
+        if descriptor is None and not hasattr(os, "memfd_create"):  # no Linux: nobody is near, see `Address`
+            self._hold(-1, mmap.mmap(-1, size))
+            return
         if descriptor is None:
+            import fcntl  # noqa: PLC0415 - not every system has it
+
             descriptor = os.memfd_create("d5ray", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(descriptor, size)
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _sealed() | fcntl.F_SEAL_SEAL)
-        self.descriptor = descriptor
         try:
             _check(descriptor, size)
-            self.bytes: Bytes = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
+            self._hold(descriptor, mmap.mmap(descriptor, size))
         except BaseException:
             os.close(descriptor)
             raise
+
+    def _hold(self, descriptor: int, memory: mmap.mmap) -> None:
+        self.descriptor = descriptor
+        self.bytes: Bytes = np.frombuffer(memory, np.uint8)
         self._address = int(self.bytes.ctypes.data)
         self._used = 0
 
@@ -70,10 +77,14 @@ def pages(size: int) -> int:
 
 def _sealed() -> int:
     """The seals of a region: it neither shrinks nor grows."""
+    import fcntl  # noqa: PLC0415
+
     return fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
 def _check(descriptor: int, size: int) -> None:
+    import fcntl  # noqa: PLC0415
+
     found = os.fstat(descriptor)
     try:
         seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)

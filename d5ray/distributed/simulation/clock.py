@@ -118,8 +118,12 @@ class VirtualClock(Scheduler):
         """Let the `run` that is under way wait for this task, too."""
         self._awaited.add(task)
 
-    def run(self, tasks: list[Task], watch: Callable[[], None] | None = None) -> list[Any]:
-        """Let time pass until these tasks have ended; gives their results. watch: called now and then.
+    def run(
+        self, tasks: list[Task], watch: Callable[[], None] | None = None, every: int = WATCH_EVENTS
+    ) -> list[Any]:
+        """Let time pass until these tasks have ended; gives their results.
+
+        watch: called now and then, once in `every` events.
 
         Raises the first error of any task, and `SimulatedDeadlock` when they wait for what never happens.
         """
@@ -142,7 +146,7 @@ class VirtualClock(Scheduler):
                     running.discard(ended)
                     if ended.error is not None:
                         raise ended.error
-                if watch is not None and turn % WATCH_EVENTS == 0:
+                if watch is not None and turn % every == 0:
                     watch()
         finally:
             self._hub = None

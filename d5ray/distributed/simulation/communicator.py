@@ -1,5 +1,6 @@
 """The communicator of the simulated world: members are tasks on a virtual clock, and messages cost time"""
 
+import copy
 import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -55,6 +56,10 @@ class SimulatedNetwork:
     def join(self, group: Group, topology: Topology, nodes: Sequence[int]) -> "SimulatedCommunicator":
         """This member's communicator. nodes: where its members are, by rank."""
         return SimulatedCommunicator(group, topology, self, nodes)
+
+    def forget(self) -> None:
+        """Let go of all groups that were formed so far, which nobody joins any more."""
+        self.tables.clear()
 
 
 @final
@@ -261,7 +266,7 @@ class SimulatedCommunicator(Communicator):
 
     def _check(self) -> None:
         if self._table.failure is not None:
-            raise self._table.failure.with_traceback(None)
+            raise copy.copy(self._table.failure)  # a traceback of the one that is kept would keep its agents
 
     def _fail(self, error: D5Error) -> None:
         """Everyone who waits in this group raises this."""

@@ -2,23 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.checkpoints.packed import Packed
-from d5ray.distributed.checkpoints.state import pack, unpack_into
-from d5ray.distributed.compression.compressor import computed_in
-from d5ray.distributed.parameter_server.client import Answer, Ask, Server
-from d5ray.distributed.parameter_server.requests import Array, Reply, Request
+from d5ray.distributed.parameter_server.requests import Array, Request
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.servers import bounds
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.simulation.arrival_order import Order
 from d5ray.distributed.simulation.clock import VirtualClock, VirtualEvent
 from d5ray.distributed.simulation.links import Wires
-from d5ray.distributed.traffic import Traffic
-from d5ray.errors import PeerLost
 
 HEADER_BYTES = 64  # of a request or a reply without an array
 
@@ -32,6 +27,7 @@ class PlacedShard:
     name: str
     open: list[Request] = field(default_factory=list)  # that have come and are not answered
     kept: dict[str, Any] = field(default_factory=dict)  # the last snapshot
+    relay: "_Relay | None" = None  # of a group's shard, to the root's
     anew: set[int] = field(default_factory=set)  # ranks that other agents have since, which number from 1
 
 
@@ -70,6 +66,11 @@ class SimulatedServers:
         ]
         self.groups = [self._group(group, x) for group in range(servers.groups)] if hierarchical else []
 
+    @property
+    def places(self) -> list[PlacedShard]:
+        """All shards, numbered as real servers are: the root's, then those of one group after the other."""
+        return [*self.root, *chain.from_iterable(self.groups)]
+
     def near(self, rank: int) -> Sequence[PlacedShard]:
         """The shards that this agent speaks to."""
         if not self.groups:
@@ -103,23 +104,30 @@ class SimulatedServers:
 
     def snapshot(self) -> None:
         """Keep every shard's state: what one is restored from that dies."""
-        for place in self.root:
-            place.kept, place.anew = place.shard.state(), set()
+        for place in self.places:
+            _keep(place)
 
     def restore(self, number: int) -> dict[str, Any]:
         """Let a shard die, and another begin with its last snapshot; the facts for an event.
 
         Agents whose requests died with it ask again, as real ones do. Pushes that were acknowledged since the
-        snapshot are lost, and counted.
+        snapshot are lost, and counted; where there are copies of shards, they have them all. A group's shard
+        takes the root's parameters, where all of its pushes are that were acknowledged.
         """
-        place, resolved = self.root[number], self.resolved
-        before = place.shard
+        place, resolved = self.places[number], self.resolved
+        if resolved.servers.replicas:
+            _keep(place)
+        before, relay = place.shard, place.relay
+        consistency = resolved.consistency if relay is None else resolved.within
+        place.relay = None if relay is None else relay.again()
+        upstream = None if place.relay is None else place.relay.send
         place.shard = Shard(
             np.zeros_like(before.x),
             resolved.base,
             resolved.rule,
-            resolved.consistency,
+            consistency,
             sorted(before.policy.members),
+            upstream,
         )
         place.shard.restore(place.kept)
         for rank in place.anew & before.policy.members:
@@ -127,6 +135,10 @@ class SimulatedServers:
             place.shard.enter(rank)
         applied, kept = before.state()["last"], place.shard.restored.last
         gone = {rank: last - kept.get(rank, 0) for rank, last in applied.items() if last > kept.get(rank, 0)}
+        if place.relay is not None:
+            place.relay.shard, above = place.shard, place.relay.above.shard
+            place.shard.refresh(above.x, above.version)
+            gone = {}
         lost, place.open = place.open, []
         for request in lost:
             request.followers, request.result, request.skipped, request.applied = [], None, 0, False
@@ -186,8 +198,12 @@ class SimulatedServers:
                 relay.send,
             )
             relay.shard = shard
-            places.append(PlacedShard(shard, node, self.resolved.shard_name(number, group)))
+            places.append(PlacedShard(shard, node, self.resolved.shard_name(number, group), relay=relay))
         return places
+
+
+def _keep(place: PlacedShard) -> None:
+    place.kept, place.anew = place.shard.state(), set()
 
 
 @final
@@ -197,73 +213,26 @@ class _Relay:
     shard: Shard
 
     def __init__(self, servers: SimulatedServers, above: PlacedShard, group: int, node: int) -> None:
-        self._servers, self._above, self._group, self._node = servers, above, group, node
+        self.above = above
+        self._servers, self._group, self._node = servers, group, node
+        self._ended = False
+
+    def again(self) -> "_Relay":
+        """The relay of the shard that stands in the place of this one's; what comes for this one is void."""
+        self._ended = True
+        return _Relay(self._servers, self.above, self._group, self._node)
 
     def send(self, mean: Array, pushes: int, number: int) -> None:
         into = np.empty_like(self.shard.x)
         request = Request(self._group, number, mean, into, lambda _: None, counts=pushes, number=number)
         size = HEADER_BYTES + mean.nbytes
-        heard = self._servers.ask(self._above, self._node, request, size, HEADER_BYTES + into.nbytes)
+        heard = self._servers.ask(
+            self.above, self._node, request, size, HEADER_BYTES + into.nbytes, lambda: not self._ended
+        )
 
         def wait() -> None:
             heard.wait()
-            self.shard.install(into, request.version, request.order)
+            if not self._ended:
+                self.shard.install(into, request.version, request.order)
 
         self._servers.clock.spawn(wait, "d5ray-relay")
-
-
-@final
-class SimulatedServer(Server):
-    """The parameter servers as one simulated agent reaches them."""
-
-    def __init__(
-        self, servers: SimulatedServers, rank: int, elements: int, traffic: Traffic, seconds: float
-    ) -> None:
-        super().__init__(
-            rank=rank,
-            elements=elements,
-            dtype=servers.root[0].shard.x.dtype,
-            shards=servers.resolved.servers.shards,
-            scheduler=servers.clock,
-            traffic=traffic,
-            seconds=seconds,
-        )
-        self._servers = servers
-        self._places = servers.near(rank)
-        self._left = False
-
-    def _ask(self, shard: int, ask: Ask) -> Answer:
-        place = self._places[shard]
-        vector, sent = ask.vector, 0
-        if ask.message is not None:
-            assert self._compressor is not None
-            sent = ask.message.nbytes
-            x = place.shard.x
-            vector = self._compressor.decompress(ask.message, x.size, computed_in(x.dtype))
-            vector = vector.astype(x.dtype, copy=False)
-        elif vector is not None:
-            sent = vector.nbytes
-        back = 0 if ask.into is None else ask.into.nbytes
-        request = Request(self.rank, ask.sequence, vector, ask.into, lambda _: None, number=ask.number)
-        bytes_ = HEADER_BYTES + sent, HEADER_BYTES + back
-        heard = self._servers.ask(place, self.rank, request, *bytes_, lambda: not self._left)
-
-        def answer() -> Reply:
-            if not heard.wait(self.timeout_seconds):
-                raise PeerLost(None, f"{place.name} did not answer within {self.timeout_seconds:g} s")
-            return request.reply
-
-        return answer
-
-    def kept(self) -> list[Packed]:
-        return [pack(place.shard.kept(), place.name) for place in self._places]
-
-    def keep(self, kept: Sequence[Packed]) -> None:
-        for place, packed in zip(self._places, kept, strict=True):
-            own = place.shard.kept()
-            unpack_into(own, packed, np.empty(0), place.name)
-            place.shard.keep(own)
-
-    def close(self) -> None:
-        self._left = True
-        self._servers.leave(self.rank)

@@ -13,12 +13,13 @@ from d5ray.distributed.parameter_server.client import Server
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.simulation.arrival_order import FirstCome, Order
+from d5ray.distributed.simulation.client import SimulatedServer
 from d5ray.distributed.simulation.clock import VirtualClock
 from d5ray.distributed.simulation.communicator import SimulatedNetwork
 from d5ray.distributed.simulation.compute import ComputeTime
 from d5ray.distributed.simulation.links import Links, Wires
 from d5ray.distributed.simulation.peers import Meadow, SimulatedPeers
-from d5ray.distributed.simulation.server import SimulatedServer, SimulatedServers
+from d5ray.distributed.simulation.server import SimulatedServers
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.distributed.world import Directory, World
 from d5ray.frameworks.host import host_view

@@ -45,11 +45,7 @@ class ArrayFramework(Framework, ABC):
     def linearized(
         self, operator: Any, inputs: Sequence[Numbers | None]
     ) -> tuple[tuple[Numbers, ...], Pullback]:
-        if not hasattr(operator, "forward") or not hasattr(operator, "backward"):
-            raise ConfigurationError(
-                f"{operator!r} has no gradient: give an object with forward(inputs) and backward(gradients, "
-                "inputs, outputs), such as a CustomPythonOp, or a function of a framework that differentiates"
-            )
+        _check_gradient(operator)
         given = [None if each is None else self.array(each) for each in inputs]
         outputs = as_tuple(operator.forward(given))
 
@@ -81,13 +77,29 @@ class ArrayFramework(Framework, ABC):
 
     @final
     def training(self, function: Kernel, inputs: Sequence[Tensor], gradient: Tensor) -> Call:
-        assert isinstance(function, BoundOperator)
+        _check_gradient(function)
+        operator: Any = function
 
         def call() -> object:
-            outputs = function.forward(inputs)
-            return function.backward([gradient, *[None] * (len(outputs) - 1)], inputs, outputs)
+            outputs = as_tuple(operator.forward(inputs))
+            others: list[Any] = [None] * (len(outputs) - 1)
+            if not isinstance(operator, BoundOperator):  # which is content with None
+                others = [self.xp.zeros_like(each) for each in outputs[1:]]
+            return operator.backward([gradient, *others], inputs, outputs)
 
         return call
+
+    @final
+    def counted_flops(self, call: Call) -> int:
+        return 0
+
+
+def _check_gradient(operator: Any) -> None:
+    if not hasattr(operator, "forward") or not hasattr(operator, "backward"):
+        raise ConfigurationError(
+            f"{operator!r} has no gradient: give an object with forward(inputs) and backward(gradients, "
+            "inputs, outputs), such as a CustomPythonOp, or a function of a framework that differentiates"
+        )
 
 
 @final

@@ -5,6 +5,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from d5ray.networks.device import Device, GPUDevice
+from d5ray.networks.executors.precision import FULL, check_offered
 from d5ray.networks.layers.layer_shapes import Shape
 from d5ray.operators.loss import Loss
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from d5ray.networks.stages.piece import Piece
     from d5ray.operators.collectives import Collectives
     from d5ray.ops.custom.arrays import ArrayOperation
+
+PRECISIONS = FULL
 
 
 def custom_op(op: Any) -> "ArrayOperation":
@@ -86,6 +89,7 @@ def from_model(
     seed: int,
     threads: int,
     device: Device = GPUDevice(),  # noqa: B008 - frozen data
+    precision: str = "float32",
 ) -> "LabelledExecutor":
     """The executor that agents train with, of a network by name, a Network, or an ONNX file.
 
@@ -96,6 +100,7 @@ def from_model(
     from d5ray.frameworks.labelled_executor import labelled_executor  # noqa: PLC0415
 
     library = CuPy(device)
+    check_offered(precision, PRECISIONS, "cupy", device)
     return labelled_executor(
         lambda network: from_onnx(network, device),
         library,
@@ -105,6 +110,7 @@ def from_model(
         classes,
         loss,
         seed,
+        precision,
     )
 
 

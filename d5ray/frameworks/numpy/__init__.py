@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.device import BestDevice, CPUDevice, Device
+from d5ray.networks.executors.precision import FULL, check_offered
 from d5ray.networks.layers.layer_shapes import Shape
 from d5ray.operators.loss import Loss
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from d5ray.networks.stages.piece import Piece
     from d5ray.operators.collectives import Collectives
     from d5ray.ops.custom.arrays import ArrayOperation
+
+PRECISIONS = FULL
 
 
 def custom_op(op: Any) -> "ArrayOperation":
@@ -88,6 +91,7 @@ def from_model(
     seed: int,
     threads: int,
     device: Device = CPUDevice(),  # noqa: B008 - frozen data
+    precision: str = "float32",
 ) -> "LabelledExecutor":
     """The executor that agents train with, of a network by name, a Network, or an ONNX file.
 
@@ -99,9 +103,12 @@ def from_model(
     from d5ray.frameworks.labelled_executor import labelled_executor  # noqa: PLC0415
     from d5ray.frameworks.numpy.library import NumPy  # noqa: PLC0415
 
+    check_offered(precision, PRECISIONS, "numpy", device)
     _check_device(device)
     threadpoolctl.threadpool_limits(threads)
-    return labelled_executor(from_onnx, NumPy(), model, model_kwargs, sample_shape, classes, loss, seed)
+    return labelled_executor(
+        from_onnx, NumPy(), model, model_kwargs, sample_shape, classes, loss, seed, precision
+    )
 
 
 def load() -> None:

@@ -5,12 +5,14 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from d5ray.networks.device import CPUDevice, Device
+from d5ray.networks.executors.precision import FULL, check_offered
 from d5ray.networks.layers.layer_shapes import Shape
 from d5ray.operators.loss import Loss
 
 if TYPE_CHECKING:
     from d5ray.frameworks.labelled_executor import LabelledExecutor
     from d5ray.frameworks.tensorflow.graph_executor import TensorFlowGraphExecutor
+    from d5ray.frameworks.tensorflow.keras_executor import KerasExecutor
     from d5ray.frameworks.tensorflow.native_executor import KerasNativeExecutor
     from d5ray.frameworks.tensorflow.piece_executor import TensorFlowPieceExecutor
     from d5ray.networks.events.event import GraphEvent
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from d5ray.networks.stages.piece import Piece
     from d5ray.operators.collectives import Collectives
     from d5ray.ops.custom.tensorflow_operation import TensorflowOperation
+
+PRECISIONS = (*FULL, "bfloat16")
 
 
 def custom_op(op: Any) -> "TensorflowOperation":
@@ -58,16 +62,24 @@ def from_onnx(
     trained: Iterable[str] | None = None,
     seed: int = 0,
     collectives: "Collectives | None" = None,
+    products: str | None = None,
 ) -> "TensorFlowGraphExecutor":
     """The executor of a Network, or of an ONNX file; see `GraphExecutor`.
 
+    products: "bfloat16" rounds what training passes multiply in matrix products and convolutions of float32.
     Raises `ConfigurationError` where TensorFlow is not installed, or has no GPU that is asked for.
     """
     from d5ray.frameworks.tensorflow.graph_executor import TensorFlowGraphExecutor  # noqa: PLC0415 - imports it
     from d5ray.networks.loading import as_network  # noqa: PLC0415
 
     return TensorFlowGraphExecutor(
-        as_network(network), device, events, trained=trained, seed=seed, collectives=collectives
+        as_network(network),
+        device,
+        events,
+        trained=trained,
+        seed=seed,
+        collectives=collectives,
+        products=products,
     )
 
 
@@ -116,28 +128,44 @@ def from_model(
     seed: int,
     threads: int,
     device: Device = CPUDevice(),  # noqa: B008 - frozen data
-) -> "LabelledExecutor":
-    """The executor that agents train with, of a network by name, a Network, or an ONNX file.
+    precision: str = "float32",
+) -> "LabelledExecutor | KerasExecutor":
+    """The executor that agents train with: of a Keras model, a class or function that makes one, a network by
+    name, a Network, or an ONNX file.
 
     `Experiment(executor="tensorflow")` means this.
     The first parameters of a network by name are those that PyTorch gives it with the same seed. Flat
-    parameters and gradients are NumPy's, in host memory, and copied in every pass.
+    parameters and gradients are NumPy's, in host memory, and copied in every pass. A Keras model computes in
+    the policy `mixed_bfloat16` or `float64` of Keras under these precisions.
     """
-    from d5ray.frameworks.labelled_executor import labelled_executor  # noqa: PLC0415 - when it is asked for
-    from d5ray.frameworks.numpy.library import NumPy  # noqa: PLC0415
+    from d5ray.frameworks.tensorflow import build  # noqa: PLC0415 - imports TensorFlow
     from d5ray.frameworks.tensorflow.library import use_threads  # noqa: PLC0415
 
+    check_offered(precision, PRECISIONS, "tensorflow", device)
     use_threads(threads)
-    return labelled_executor(
-        lambda network: from_onnx(network, device),
-        NumPy(),
-        model,
-        model_kwargs,
-        sample_shape,
-        classes,
-        loss,
-        seed,
-    )
+    return build.executor(model, model_kwargs, sample_shape, classes, loss, seed, device, precision)
+
+
+setattr(from_model, "takes_trees", True)  # noqa: B010 - of samples that are several arrays
+
+
+def trained_model(
+    model: Any,
+    model_kwargs: Mapping[str, Any],
+    tensors: Mapping[str, Any],
+    *,
+    sample_shape: Shape,
+    classes: int,
+    seed: int,
+) -> Any:
+    """The model that `from_model` would train, with these tensors, by its own names.
+
+    A Keras model, or a Network where the model is one. Raises `ConfigurationError` for tensors that are
+    another model's.
+    """
+    from d5ray.frameworks.tensorflow import build  # noqa: PLC0415 - imports TensorFlow
+
+    return build.trained(model, model_kwargs, tensors, sample_shape, classes, seed)
 
 
 def load() -> None:

@@ -48,8 +48,10 @@ class TensorFlowGraphExecutor(GraphExecutor):
         trained: Iterable[str] | None = None,
         seed: int = 0,
         collectives: Collectives | None = None,
+        products: str | None = None,
     ) -> None:
         library = TensorFlow(device)
+        self._products = products
         self._where = library.where
         with tf.device(self._where):
             self._random = tf.random.Generator.from_seed(seed)
@@ -84,6 +86,7 @@ class TensorFlowGraphExecutor(GraphExecutor):
             collectives=self.collectives,
             observer=observer,
             trained=self._trained,
+            products=None if loss is None else self._products,
         )
         names: tuple[str, ...] = ()
         held = tuple(name for name in (*self._bound[0], *self._bound_state) if name in made.read)

@@ -1,5 +1,6 @@
 """TensorFlow as an array library, on one device"""
 
+import os
 from functools import cache
 from typing import Any, final
 
@@ -74,13 +75,17 @@ def chosen(device: Device) -> str:
 
 
 def use_threads(threads: int) -> None:
-    """Let operators have that many threads; TensorFlow takes this before its first use, and stays with it."""
+    """Let operators have that many threads; TensorFlow takes this before its first use, and stays with it.
+
+    One operator runs at a time then, unless the variable TF_NUM_INTEROP_THREADS says how many.
+    """
     settings = tf.config.threading
     if settings.get_intra_op_parallelism_threads() == threads:
         return
     try:
         settings.set_intra_op_parallelism_threads(threads)
-        settings.set_inter_op_parallelism_threads(1)
+        if "TF_NUM_INTEROP_THREADS" not in os.environ:
+            settings.set_inter_op_parallelism_threads(1)
     except RuntimeError:  # it has been used
         return
 

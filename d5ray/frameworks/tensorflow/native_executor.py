@@ -7,6 +7,7 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.tensorflow.library import TensorFlow
+from d5ray.frameworks.tensorflow.losses import of_scores
 from d5ray.networks.device import Device
 from d5ray.networks.events.event import GraphEvent
 from d5ray.networks.executors.graph_executor import check_one_number
@@ -19,9 +20,6 @@ from d5ray.networks.executors.native_executor import (
     the_loss,
 )
 from d5ray.operators.loss import Loss
-from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops.lookup import implementation
 from d5ray.ops.tensorflow.library import tf
 
 
@@ -72,7 +70,7 @@ class KerasNativeExecutor(NativeExecutor):
                 outputs = named_outputs(self._called(inputs, True), tf.is_tensor)
                 compare = None
                 if self.loss is not None and LABELS in inputs:
-                    compare = lambda scores: _compared(self.loss, scores, inputs[LABELS])  # noqa: E731
+                    compare = lambda scores: of_scores(self.loss, scores, inputs[LABELS])  # noqa: E731
                 outputs[loss] = the_loss(outputs, loss, compare)
             zero = tf.UnconnectedGradients.ZERO
             found = tape.gradient(outputs[loss], variables, unconnected_gradients=zero)
@@ -93,17 +91,6 @@ class KerasNativeExecutor(NativeExecutor):
 
     def _gradient(self, name: str) -> Array:
         return np.array(self._gradients[name].numpy())
-
-
-def _compared(loss: Loss | None, scores: Any, labels: Any) -> Any:
-    """The loss by the catalogue's own operator, which has the classes at axis 1."""
-    assert loss is not None
-    if not loss.name:
-        raise loss.lacking("TensorFlow")
-    if len(scores.shape) > 2:
-        scores = tf.experimental.numpy.moveaxis(scores, -1, 1)
-    context = NodeContext(Node(loss.name, ("scores", "labels"), ("loss",), name="loss"))
-    return implementation("tensorflow", context)(scores, labels)
 
 
 def _names_of_inputs(model: Any) -> tuple[str, ...]:

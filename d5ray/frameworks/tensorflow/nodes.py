@@ -1,7 +1,7 @@
 """The calls that a Network's nodes become under TensorFlow, built once"""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from d5ray.networks.events.event import BACKWARD, FORWARD
 from d5ray.networks.events.observer import Observer
@@ -17,6 +17,7 @@ from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.products import linear_layer
 
 Tensor = Any  # of TensorFlow
+PRODUCTS: Final = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 Call = Callable[[dict[str, Tensor]], None]  # reads and writes tensors by their names
 
 
@@ -29,16 +30,23 @@ def calls(
     collectives: Any,
     observer: Observer | None,
     trained: Iterable[str],
+    products: str | None = None,
 ) -> tuple[Call, ...]:
-    """The calls of the plan's nodes, in its order. random: what a node draws from."""
+    """The calls of the plan's nodes, in its order. random: what a node draws from.
+
+    products: the type to which matrix products and convolutions of float32 round what they multiply.
+    """
     moving = depending(made.nodes, () if evaluating else trained)
     found = []
     for index, node in made.nodes:
         if node.domain == LINEAR:
-            found.append(_call(linear_layer(bool(node.attributes["transB"])), node, network.descriptors))
+            function = linear_layer(bool(node.attributes["transB"]))
+            found.append(_call(_rounded(function, products), node, network.descriptors))
             continue
         at = network.site(node, evaluating=evaluating, random=random(node), collectives=collectives)
         function = implementation("tensorflow", at)
+        if node.type in PRODUCTS and not node.domain:
+            function = _rounded(function, products)
         if observer is not None:
             function = _watched(function, node, index, observer, moving)
         found.append(_call(function, node, network.descriptors))
@@ -73,6 +81,21 @@ def read_as_filters(network: Network) -> frozenset[str]:
         elif node.type == "Transpose" and node.attributes.get("perm", (1, 0)) == (1, 0):
             found.update(node.inputs if multiplied.issuperset(node.outputs) else ())
     return frozenset(found)
+
+
+def _rounded(function: Kernel, products: str | None) -> Kernel:
+    """The function of float32 with its inputs rounded to another type, in which it computes."""
+    if products is None:
+        return function
+
+    def rounded(*inputs: Tensor | None) -> Any:
+        given = [
+            tf.cast(each, products) if each is not None and each.dtype == tf.float32 else each
+            for each in inputs
+        ]
+        return tf.cast(function(*given), tf.float32)
+
+    return rounded
 
 
 def _call(function: Kernel, node: Node, known: Mapping[str, TensorDescriptor]) -> Call:

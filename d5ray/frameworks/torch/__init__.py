@@ -1,10 +1,12 @@
 """PyTorch: executors of Networks and of native modules; importing this does not import torch."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from d5ray.frameworks.executor_options import ExecutorOptions
 from d5ray.networks.device import CPUDevice, Device
+from d5ray.networks.executors.precision import PRECISIONS, check_offered
 from d5ray.networks.layers.layers import Shape
 from d5ray.operators.loss import Loss
 
@@ -109,19 +111,65 @@ def from_model(
     seed: int,
     threads: int,
     device: Device = CPUDevice(),  # noqa: B008 - frozen data
+    precision: str = "float32",
+    compile: bool = False,
+    recompute: bool = False,
 ) -> "TorchExecutor":
     """An executor of `model`: a name of the catalogue, a class or function that gives an `nn.Module`, or one;
     or a Network, or the path of an ONNX file, with one input and one output.
 
-    Called on the agent. The same seed gives the same initial parameters on every agent.
+    Called on the agent. The same seed gives the same initial parameters on every agent. precision, compile,
+    recompute: as for an `Experiment`.
     Raises `ConfigurationError` if the model's output does not fit the loss.
     """
     from d5ray.frameworks.torch import build  # noqa: PLC0415 - imports torch
 
+    check_offered(precision, PRECISIONS, "torch", device)
     module = build.module(model, model_kwargs, sample_shape, classes, seed=seed, threads=threads)
-    made = build.executor(module, sample_shape, classes, loss, device)
+    options = ExecutorOptions(precision, compile, recompute)
+    made = build.executor(module, sample_shape, classes, loss, device, options)
     made.draw_from(seed, rank=0)
     return made
+
+
+setattr(from_model, "takes_trees", True)  # noqa: B010 - of samples that are several arrays
+
+
+def trained_model(
+    model: Any,
+    model_kwargs: Mapping[str, Any],
+    tensors: Mapping[str, Any],
+    *,
+    sample_shape: Shape,
+    classes: int,
+    seed: int,
+) -> Any:
+    """The model that `from_model` would train, with these tensors, by its own names, in evaluation mode.
+
+    An `nn.Module`, or a Network where the model is one. Raises `ConfigurationError` for tensors that are
+    another model's.
+    """
+    from d5ray.frameworks.torch import build  # noqa: PLC0415 - imports torch
+
+    return build.trained(model, dict(model_kwargs), tensors, sample_shape, classes, seed=seed)
+
+
+def onnx_model_of(module: Any, sample_shape: Shape) -> Any:
+    """An `nn.Module` that takes batches of such samples, as it evaluates, as ONNX's message.
+
+    Samples are float32, or int64 where the module takes nothing else. Raises `ConfigurationError` where
+    PyTorch cannot export it.
+    """
+    from d5ray.frameworks.torch import export  # noqa: PLC0415 - imports torch
+
+    return export.onnx_model(module, sample_shape)
+
+
+def save_tensors(tensors: Mapping[str, Any], path: "PathLike[str]") -> None:
+    """Write arrays as PyTorch's tensors by name, for `torch.load`; the file appears as a whole."""
+    from d5ray.frameworks.torch.tensors import save  # noqa: PLC0415 - imports torch
+
+    save(tensors, path)
 
 
 def custom_op(op: Any) -> "TorchOperation":

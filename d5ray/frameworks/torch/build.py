@@ -1,13 +1,17 @@
 """Build of a checked executor on a device from a model as data"""
 
+import contextlib
 import copy
-from typing import Any
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from d5ray.errors import ConfigurationError
+from d5ray.frameworks.executor_options import AS_IT_IS, ExecutorOptions
 from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.frameworks.torch.library import chosen
 from d5ray.frameworks.torch.modules import (
@@ -22,8 +26,13 @@ from d5ray.frameworks.torch.modules import (
     embedding,
 )
 from d5ray.frameworks.torch.network_module import NetworkModule
+from d5ray.frameworks.torch.precision import PassPrecision
+from d5ray.frameworks.torch.recomputing import recompute
+from d5ray.frameworks.torch.tensors import tensor_of
 from d5ray.networks.device import Device
 from d5ray.networks.executors.labelled_network import check_one_of_each
+from d5ray.networks.executors.named_tensors import check_tensors
+from d5ray.networks.executors.trees import is_inner, mapped
 from d5ray.networks.layers.layers import (
     BatchNorm,
     Beside,
@@ -48,10 +57,13 @@ from d5ray.networks.layers.layers import (
     Residual,
     Shape,
 )
-from d5ray.networks.loading import as_network, is_path
+from d5ray.networks.loading import as_network, holding, is_path
 from d5ray.networks.network import Network
 from d5ray.networks.zoo import catalogue
 from d5ray.operators.loss import Loss
+
+if TYPE_CHECKING:
+    from d5ray.frameworks.torch.compiled import CompiledForward
 
 
 def module(
@@ -60,24 +72,74 @@ def module(
     """The `nn.Module` of a model given by name, by class or function, as a Network, or as it is; seeded."""
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
+    made = _made(model, options, sample_shape, classes)
+    if isinstance(made, Network):
+        check_one_of_each(made, sample_shape)
+        return NetworkModule(made, made.parameters)
+    return made
+
+
+def _made(model: Any, options: dict[str, Any], sample_shape: Shape, classes: int) -> nn.Module | Network:
+    """The module or Network of a model in any of its forms."""
     if isinstance(model, Network) or is_path(model):
-        network = as_network(model)
-        check_one_of_each(network, sample_shape)
-        return NetworkModule(network, network.parameters)
+        return as_network(model)
     if isinstance(model, str):
         return chain(catalogue.network(model, sample_shape, classes, **options), sample_shape)
     if isinstance(model, nn.Module):
         return copy.deepcopy(model)
-    made = model(**options)
+    made = model if hasattr(model, "trainable_variables") else model(**options)
     if isinstance(made, Network):
-        check_one_of_each(made, sample_shape)
-        return NetworkModule(made, made.parameters)
+        return made
+    if hasattr(made, "trainable_variables"):
+        raise ConfigurationError(
+            f"the model {made.name!r} is one of Keras's: set executor='tensorflow', under which it trains as "
+            "it is"
+        )
     if not isinstance(made, nn.Module):
         raise ConfigurationError(
             f"the model {model!r} made a {type(made).__name__}, but the PyTorch executor needs a "
             "torch.nn.Module or a Network: return one, or choose another executor"
         )
     return made
+
+
+def trained(
+    model: Any,
+    options: dict[str, Any],
+    tensors: Mapping[str, np.ndarray[Any, Any]],
+    sample_shape: Shape,
+    classes: int,
+    *,
+    seed: int,
+) -> nn.Module | Network:
+    """The model with these tensors, by its own names and in their types; PyTorch's generator stays as it was.
+
+    Of tensors with several names one must be given. Raises `ConfigurationError` for another model's.
+    """
+    before = torch.get_rng_state()
+    try:
+        torch.manual_seed(seed)
+        made = _made(model, options, sample_shape, classes)
+    finally:
+        torch.set_rng_state(before)
+    if isinstance(made, Network):
+        return holding(made, tensors)
+    _load(made, tensors)
+    return made.eval()
+
+
+def _load(made: nn.Module, tensors: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """Give a module's tensors these values, and their types."""
+    own = made.state_dict(keep_vars=True)
+    given = {id(own[name]) for name in tensors if name in own}
+    missing = [
+        name
+        for name, tensor in own.items()
+        if isinstance(tensor, torch.Tensor) and id(tensor) not in given and tensor.is_floating_point()
+    ]
+    check_tensors(type(made).__name__, own, tensors, missing)
+    for name, value in tensors.items():
+        own[name].data = tensor_of(np.array(value))
 
 
 def seeded(layers: tuple[Layer, ...], sample_shape: Shape, seed: int) -> nn.Sequential:
@@ -146,13 +208,47 @@ def _module(layer: Layer, shape: Shape) -> nn.Module:
 
 
 def executor(
-    network: nn.Module, sample_shape: Shape, classes: int, loss: Loss, device: Device
+    network: nn.Module,
+    sample_shape: Shape,
+    classes: int,
+    loss: Loss,
+    device: Device,
+    options: ExecutorOptions = AS_IT_IS,
 ) -> TorchExecutor:
     """The executor on its device, after a trial of two samples whose output must fit the loss."""
     own = chosen(device)
-    made = TorchExecutor(network.to(own), loss, own)
-    loss.check(_tried(made, network, sample_shape), classes)
+    precision = PassPrecision(options.precision, own)
+    network = precision.prepared(network.to(own))
+    if options.recompute:
+        recompute(network)
+    made = TorchExecutor(network, loss, own, precision, _compiled(network) if options.compile else None)
+    output = (
+        _tried_tree(made, sample_shape) if is_inner(sample_shape) else _tried(made, network, sample_shape)
+    )
+    if output is not None:
+        loss.check(output, classes)
     return made
+
+
+def _compiled(network: nn.Module) -> "CompiledForward":
+    from d5ray.frameworks.torch.compiled import CompiledForward  # noqa: PLC0415 - imports PyTorch's compiler
+
+    return CompiledForward(network)
+
+
+def _tried_tree(made: TorchExecutor, sample_shape: Any) -> tuple[int, ...] | None:
+    """The output's shape for two samples of several arrays; None where neither numbers nor tokens fit.
+
+    Shapes do not tell types, so that the first batch may tell more.
+    """
+    for kind in (np.float32, np.int64):
+        with contextlib.suppress(RuntimeError, ValueError, TypeError, IndexError):
+            return tuple(made.inference(mapped(partial(_zeros, kind), sample_shape)).shape)
+    return None
+
+
+def _zeros(kind: Any, shape: Shape) -> np.ndarray[Any, Any]:
+    return np.zeros((2, *shape), kind)
 
 
 def _tried(made: TorchExecutor, network: nn.Module, sample_shape: Shape) -> tuple[int, ...]:

@@ -1,38 +1,58 @@
 """The level-1 executor of PyTorch: a native module whose tensors are views into two flat buffers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter_ns
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import torch
 from torch import nn
 
-from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch.library import Torch, numbers
+from d5ray.frameworks.torch.model_calls import called, output_and_loss, right_ones, scores_of
 from d5ray.frameworks.torch.module_buffers import ModuleBuffers, trained
+from d5ray.frameworks.torch.network_module import own_names
+from d5ray.frameworks.torch.precision import LossScale, PassPrecision
 from d5ray.networks.executors.evaluation import evaluated, samples_at_once
 from d5ray.networks.executors.executor import Evaluation, Executor
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.graph_executor import PASS_APART
+from d5ray.networks.executors.slots import by_name
+from d5ray.networks.executors.trees import mapped
 from d5ray.operators.loss import Loss
+
+if TYPE_CHECKING:
+    from d5ray.frameworks.torch.compiled import CompiledForward
 
 SEEDS = 2**64
 
 
 @final
 class TorchExecutor(Executor):
-    """Runs an `nn.Module` as it is; nothing is converted, and no hook is left in it."""
+    """Runs an `nn.Module` as it is; nothing is converted, and no hook is left in it.
+
+    precision: of training passes, for which the module is prepared. compiled: the module, as those call it.
+    """
 
     parameters: torch.Tensor  # (n,)
     gradients: torch.Tensor  # (n,)
     untrained: torch.Tensor  # (m,)
     counters: tuple[torch.Tensor, ...]
 
-    def __init__(self, module: nn.Module, loss: Loss, device: torch.device) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss,
+        device: torch.device,
+        precision: PassPrecision | None = None,
+        compiled: "CompiledForward | None" = None,
+    ) -> None:
         self.module, self.loss, self.device = module, loss, device
+        self._precision = precision or PassPrecision("float32", device)
+        self._forward: Callable[..., Any] = compiled or module
+        self._compiled = compiled
         self._library = Torch(device)
         self._on_cpu, self._synchronize = self._library.on_host, self._library.synchronize
         named = trained(module)
@@ -50,33 +70,78 @@ class TorchExecutor(Executor):
 
     def inference(self, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         with self._evaluating():
-            scores = self.module(self._tensor(inputs))
-        if not isinstance(scores, torch.Tensor):
-            raise ConfigurationError(
-                f"the model returned a {type(scores).__name__}, the loss needs one tensor of scores"
-            )
+            scores = scores_of(called(self.module, self._tensors_of(inputs)))
         return numbers(scores)
 
     def inference_and_backprop(
         self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], on_ready: OnReady | None = None
     ) -> float:
+        self._passes += 1
+        if (compiled := self._compiled) is not None and compiled.due(len(labels)):
+            self._check_compiled(compiled, inputs, labels)
+        if (scale := self._precision.scale) is not None:
+            return self._scaled_pass(inputs, labels, on_ready, scale)
+        return self._pass(inputs, labels, on_ready)
+
+    def _pass(self, inputs: Any, labels: Any, on_ready: OnReady | None, scale: float = 1.0) -> float:
+        """The loss of a pass, whose gradients are those of scale times it."""
         self.gradients.zero_()
         begin = perf_counter_ns()
-        self._passes += 1
         self._generator.manual_seed((self._first_seed + self._passes * PASS_APART) % SEEDS)
-        loss = self.loss.torch(self.module(self._tensor(inputs)), self._tensor(labels))
+        with self._precision.computing():
+            given, truth = self._tensors_of(inputs), self._tensor(labels)
+            _, loss = output_and_loss(self._trained_output, self.loss, given, truth)
         self._synchronize()
         middle = perf_counter_ns()
         elsewhere = 0
-        if on_ready is None:
-            torch.autograd.backward(loss)
-        else:
-            elsewhere = self._announcing_backward(loss, on_ready)
+        scaled = loss if scale == 1.0 else loss.float() * scale
+        with self._precision.differentiating():
+            if on_ready is None:
+                torch.autograd.backward(scaled)
+            else:
+                elsewhere = self._announcing_backward(scaled, on_ready)
         self._synchronize()
         self.forward_ns += middle - begin
         self.backward_ns += perf_counter_ns() - middle - elsewhere
         self._buffers.adopt()
         return loss.item()
+
+    def _trained_output(self, *given: Any, **named: Any) -> Any:
+        return self._precision.output(self._forward(*given, **named))
+
+    def _scaled_pass(self, inputs: Any, labels: Any, on_ready: OnReady | None, scale: LossScale) -> float:
+        """A pass whose gradients are finite, which is done again until they are; announced afterwards."""
+        restore = self._restorer()
+        while not scale.fits(self.gradients, loss := self._pass(inputs, labels, None, scale.value)):
+            restore()
+        self.gradients.mul_(1 / scale.value)
+        scale.grow()
+        if on_ready is not None:
+            self._announcer(on_ready).finish()
+        return loss
+
+    def _check_compiled(self, compiled: "CompiledForward", inputs: Any, labels: Any) -> None:
+        """Compare the gradients of this pass with those of the module as it is; nothing is changed."""
+        restore, precision = self._restorer(), self._precision
+        scale = 1.0 if precision.scale is None else precision.scale.value
+        found = []
+        for forward in (self.module, compiled):
+            self._forward = forward
+            self._pass(inputs, labels, None, scale)
+            restore()
+            found.append(self.gradients.clone())
+        compiled.compare(self.slots, *found, half=precision.is_half)
+
+    def _restorer(self) -> Callable[[], None]:
+        """Gives the state that is not trained the values that it has now, again."""
+        state = (self.untrained, *self.counters)
+        before = [each.clone() for each in state]
+
+        def restore() -> None:
+            for each, value in zip(state, before, strict=True):
+                each.copy_(value)
+
+        return restore
 
     def _announcing_backward(self, loss: torch.Tensor, on_ready: OnReady) -> int:
         """The backward pass with a hook on every parameter; returns the nanoseconds spent in on_ready."""
@@ -105,21 +170,39 @@ class TorchExecutor(Executor):
     def _judged(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> tuple[float, int]:
         """The mean loss of some inputs, and how many are right."""
         truth = self._tensor(labels)
-        scores = self.module(self._tensor(inputs))
-        loss = self.loss.torch(scores, truth).item()
-        return loss, int((scores.argmax(dim=-1) == truth).sum().item()) if self.loss.classifies else 0
+        output, loss = output_and_loss(self.module, self.loss, self._tensors_of(inputs), truth)
+        right = right_ones(scores_of(output), truth, self.loss) if self.loss.classifies else 0
+        return loss.item(), right
 
     def named_state(self) -> dict[str, np.ndarray[Any, Any]]:
         self._buffers.adopt()
         return {name: self._library.get(buffer) for name, buffer in self._buffers.named.items()}
 
+    def state_dict(self, parameters: np.ndarray[Any, Any] | None = None) -> dict[str, np.ndarray[Any, Any]]:
+        self._buffers.adopt()
+        own = self._library.host(self.parameters)
+        flat = own if parameters is None else np.asarray(parameters, own.dtype)
+        names = {id(tensor): slot.name for tensor, slot in zip(self._tensors, self.slots, strict=True)}
+        values, called = by_name(flat, self.slots), own_names(self.module)
+        found = {}
+        for name, tensor in self.module.state_dict(keep_vars=True).items():
+            if isinstance(tensor, torch.Tensor) and name in called:
+                trained = names.get(id(tensor))
+                value = self._library.host(tensor.detach()) if trained is None else values[trained]
+                found[called[name]] = np.array(value)
+        return found
+
     def random_state(self) -> np.ndarray[Any, Any]:
         states = [torch.tensor([self._passes]).view(torch.uint8), torch.get_rng_state()]
         if not self._on_cpu:
             states.append(torch.cuda.get_rng_state(self.device))
-        return np.concatenate([state.numpy() for state in states])
+        scale = self._precision.scale
+        own = [] if scale is None else [scale.state]
+        return np.concatenate([*own, *(state.numpy() for state in states)])
 
     def set_random_state(self, state: np.ndarray[Any, Any]) -> None:
+        if (scale := self._precision.scale) is not None:
+            scale.state, state = state[:16], state[16:]
         passes, own, other = np.split(state.copy(), np.cumsum([8, len(torch.get_rng_state())]))
         self._passes = int(passes.view(np.int64)[0])
         torch.set_rng_state(torch.from_numpy(own))
@@ -138,8 +221,11 @@ class TorchExecutor(Executor):
             for part in training:
                 part.training = True
 
+    def _tensors_of(self, inputs: Any) -> Any:
+        return self._tensor(inputs) if isinstance(inputs, np.ndarray) else mapped(self._tensor, inputs)
+
     def _tensor(self, array: np.ndarray[Any, Any]) -> torch.Tensor:
         if not array.flags.writeable:  # views of Ray's object store are not; PyTorch knows no such tensor
             array = array.copy()
-        tensor = torch.from_numpy(array)
+        tensor = self._precision.sample(torch.from_numpy(array))
         return tensor if self._on_cpu else tensor.to(self.device)

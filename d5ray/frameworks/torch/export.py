@@ -26,6 +26,26 @@ def exported(module: Any, samples: Sequence[Any], batch: str | None) -> Network:
         return Network.from_onnx(_model(module, samples, batch))
 
 
+def onnx_model(module: nn.Module, sample_shape: Sequence[int]) -> onnx.ModelProto:
+    """The module as it evaluates, as ONNX's message; whatever PyTorch can export, also what d5ray has not."""
+    samples = np.zeros((2, *sample_shape), np.float32)
+    kinds = {each.dtype for each in module.parameters()}
+    with _mode(module, training=False):
+        if any(isinstance(part, nn.Embedding) for part in module.modules()) and not _takes(module, samples):
+            return _model(module, (samples.astype(np.int64),), "batch")
+        given = torch.from_numpy(samples)
+        return _model(module, (given.to(kinds.pop()) if len(kinds) == 1 else given,), "batch")
+
+
+def _takes(module: nn.Module, samples: Any) -> bool:
+    try:
+        with torch.inference_mode():
+            module(torch.from_numpy(samples))
+    except (RuntimeError, TypeError, IndexError):
+        return False
+    return True
+
+
 def exported_for_training(module: Any, samples: Sequence[Any], batch: str | None) -> Network:
     """The module as it trains. See `d5ray.frameworks.torch.training_network_of`."""
     with _mode(module, training=True):

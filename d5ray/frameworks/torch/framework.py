@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.custom.custom_operator import CustomOp
@@ -109,9 +110,21 @@ class TorchFramework(Framework):
         return call
 
     def training(self, function: Kernel, inputs: Sequence[Tensor], gradient: Tensor) -> Call:
-        leaves = [each.detach().requires_grad_() for each in inputs]
+        leaves = [
+            each.detach().requires_grad_() if each is not None and each.is_floating_point() else each
+            for each in inputs
+        ]
+        owned = function.parameters() if isinstance(function, torch.nn.Module) else ()
+        tensors = [*(each for each in leaves if each is not None), *owned]
+        wanted = [each for each in tensors if each.requires_grad]
 
         def call() -> object:
-            return torch.autograd.grad(as_tuple(function(*leaves))[0], leaves, gradient)
+            output = as_tuple(function(*leaves))[0]
+            return torch.autograd.grad(output, wanted, gradient, allow_unused=True)
 
         return call
+
+    def counted_flops(self, call: Call) -> int:
+        with FlopCounterMode(display=False) as counter:
+            call()
+        return int(counter.get_total_flops())

@@ -31,8 +31,8 @@ class ModuleBuffers:
         self.named: Named = dict(module.named_buffers())
         _check_none_is_complex(self.named)
         self.floating = {name: b for name, b in self.named.items() if b.is_floating_point()}
-        self.counters = tuple(b for name, b in self.named.items() if name not in self.floating)
-        for buffer in self.counters:
+        self.counters = {name: b for name, b in self.named.items() if name not in self.floating}
+        for buffer in self.counters.values():
             buffer.data = buffer.contiguous()
         self._places = [(*_owner(module, name), buffer) for name, buffer in self.named.items()]
 

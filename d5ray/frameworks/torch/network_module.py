@@ -30,12 +30,14 @@ class NetworkTensors(nn.Module):
         self.places: dict[str, str] = {}
         self._kinds: dict[str, np.dtype[Any]] = {}  # in the network; a tensor may only hold their numbers
         self._parameter_names = frozenset(network.parameters)
+        self._state_names = frozenset(network.state_values)
         self._trained_names = frozenset(trained)
         self.adopt(network)
 
     def adopt(self, network: Network) -> None:
         """Register what the network has now, and is not registered yet."""
         self._parameter_names |= frozenset(network.parameters)
+        self._state_names |= frozenset(network.state_values)
         for values in (network.parameters, network.constants, network.state_values):
             for name, value in values.items():
                 if name not in self.places:
@@ -60,6 +62,11 @@ class NetworkTensors(nn.Module):
     def value(self, name: str) -> np.ndarray[Any, Any]:
         """A copy of a tensor's value."""
         return np.array(array_of(self.tensor(name), self._kinds[name]))
+
+    def own_names(self) -> dict[str, str]:
+        """The network's names of its parameters and state, by those under which they are registered."""
+        known = self._parameter_names | self._state_names
+        return {place: name for name, place in self.places.items() if name in known}
 
     def _register(self, name: str, value: np.ndarray[Any, Any]) -> None:
         tensor = tensor_of(np.array(value))
@@ -127,6 +134,13 @@ class NetworkModule(NetworkTensors):
         code = self._training_code if self.training else self._evaluating_code
         made = code(self, *inputs)
         return made[0] if len(made) == 1 else made
+
+
+def own_names(module: nn.Module) -> dict[str, str]:
+    """The names that a model gives its tensors, by those of the module's `state_dict`."""
+    if isinstance(module, NetworkTensors):
+        return module.own_names()
+    return {name: name for name in module.state_dict(keep_vars=True)}
 
 
 def _allowed(part: str) -> bool:

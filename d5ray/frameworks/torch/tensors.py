@@ -1,10 +1,14 @@
 """Arrays of NumPy as tensors of PyTorch, and back"""
 
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from d5ray.metrics.record.files import storing
 from d5ray.ops.torch import types
 
 Array = np.ndarray[Any, Any]
@@ -18,6 +22,14 @@ def tensor_of(array: Array) -> torch.Tensor:
 def plain_tensor_of(array: Array) -> torch.Tensor:
     """A tensor over an array of a type that PyTorch shares with NumPy; asking for the type takes longer."""
     return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def save(tensors: Mapping[str, Array], path: PathLike[str]) -> None:
+    """Write arrays as tensors by name, for `torch.load`; the file appears as a whole."""
+    part = Path(path).with_name(f".{Path(path).name}.part")
+    with storing(Path(path)):
+        torch.save({name: tensor_of(np.array(each)) for name, each in tensors.items()}, part)
+        part.replace(path)
 
 
 def array_of(tensor: torch.Tensor, kind: "np.dtype[Any] | None" = None) -> Array:

@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 from d5ray.networks.executors import traces
-from d5ray.networks.executors.executor import Evaluation, Executor
+from d5ray.networks.executors.executor import Executor
 from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.traces import Entry
+from d5ray.networks.executors.wrapped import WrappedExecutor
 
 _NOT_DETERMINISTIC = "deterministic"  # stands in every warning of PyTorch about it
 
@@ -30,12 +31,12 @@ class Traced:
 
 
 @final
-class TracedExecutor(Executor):
+class TracedExecutor(WrappedExecutor):
     """Another executor with a trace: batch, random state, parameters, what every part of a PyTorch module
     gets and gives, the gradients in the order in which they come, and the loss."""
 
     def __init__(self, inner: Executor) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self.trace: list[Entry] = []
         self._step = -1
         self._recording = False
@@ -44,7 +45,6 @@ class TracedExecutor(Executor):
         module = getattr(inner, "module", None)
         if isinstance(module, nn.Module):
             self._hook(module)
-        self._hold(inner)
 
     def inference_and_backprop(
         self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], on_ready: OnReady | None = None
@@ -87,12 +87,6 @@ class TracedExecutor(Executor):
             torch.use_deterministic_algorithms(before, warn_only=quietly)
         lines = [str(warning.message).partition("\n")[0] for warning in caught]
         return sorted(drew) + list(dict.fromkeys(line for line in lines if _NOT_DETERMINISTIC in line))
-
-    def inference(self, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return self._inner.inference(inputs)
-
-    def evaluate(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Evaluation:
-        return self._inner.evaluate(inputs, labels)
 
     def _hook(self, module: nn.Module) -> None:
         """Let every part of the module, and every gradient when it comes, leave its hash."""

@@ -23,6 +23,8 @@ from d5ray.metrics.definitions.asynchrony import (
     WindowWaitTime,
 )
 from d5ray.metrics.definitions.balance import Imbalance
+from d5ray.metrics.definitions.bleu import BLEU
+from d5ray.metrics.definitions.error_rate import LabelErrorRate
 from d5ray.metrics.definitions.families import (
     LastEvaluation,
     MetricOfRows,
@@ -52,6 +54,7 @@ from d5ray.metrics.definitions.resources import (
     ProcessPeakMemory,
     ProcessUtilisation,
 )
+from d5ray.metrics.definitions.text_bits_per_byte import TextBitsPerByte
 from d5ray.metrics.judge.criteria import Criterion, Metric, Relation, RunTables, Verdict, as_criterion
 from d5ray.metrics.statistics.estimates import (
     Rows,
@@ -67,11 +70,35 @@ from d5ray.metrics.statistics.intervals import Estimate
 from d5ray.metrics.statistics.time_series import Quotient
 
 __all__ = [
-    "CATALOGUE", "BackwardTime", "BytesReceived", "BytesSent", "Criterion", "DataTime", "Estimate",
-    "EvaluationTime", "ExchangeTime", "ForwardTime", "MessagesSent", "Metric",
-    "PredictedExchangeTime", "RecordTime", "Relation", "RunTables",
-    "SamplesSeen", "StepTime", "TestAccuracy", "TestLoss", "Throughput", "TrainingLoss",
-    "UpdateTime", "Verdict", "as_criterion", "catalogue_rows", "metric_named",
+    "CATALOGUE",
+    "BackwardTime",
+    "BytesReceived",
+    "BytesSent",
+    "Criterion",
+    "DataTime",
+    "Estimate",
+    "EvaluationTime",
+    "ExchangeTime",
+    "ForwardTime",
+    "MessagesSent",
+    "Metric",
+    "PredictedExchangeTime",
+    "RecordTime",
+    "Relation",
+    "RunTables",
+    "SamplesSeen",
+    "StepTime",
+    "TestAccuracy",
+    "TestLoss",
+    "Throughput",
+    "TrainingLoss",
+    "UpdateTime",
+    "ValidationAccuracy",
+    "ValidationLoss",
+    "Verdict",
+    "as_criterion",
+    "catalogue_rows",
+    "metric_named",
 ]  # fmt: skip
 
 
@@ -157,6 +184,26 @@ class TestLoss(LastEvaluation):
     name = "test_loss"
     direction = "min"
     description = "the mean loss over the test set"
+
+
+@final
+class ValidationAccuracy(LastEvaluation):
+    """The share of the validation split that is classified correctly, at the last evaluation."""
+
+    name = "validation_accuracy"
+    phase = "validation"
+    direction = "max"
+    description = "the share of the validation split that is classified correctly"
+
+
+@final
+class ValidationLoss(LastEvaluation):
+    """The mean loss over the validation split, at the last evaluation."""
+
+    name = "validation_loss"
+    phase = "validation"
+    direction = "min"
+    description = "the mean loss over the validation split"
 
 
 @final
@@ -272,7 +319,8 @@ CATALOGUE: dict[str, type[Metric]] = {
     metric.name: metric
     for metric in (
         TrainingLoss, TestAccuracy, TestLoss, MeanAveragePrecision, AveragePrecision50, AreaUnderCurve,
-        TestReturn,
+        TestReturn, LabelErrorRate, BLEU, TextBitsPerByte,
+        ValidationAccuracy, ValidationLoss,
         StepTime, DataTime, ForwardTime, BackwardTime, ExchangeTime,
         PredictedExchangeTime, UpdateTime,
         RecordTime, EvaluationTime, Throughput, SamplesSeen, BytesSent, BytesReceived, MessagesSent,

@@ -37,7 +37,7 @@ def convergence_curve(run: RunTables, metric: str = "test_accuracy") -> pa.Table
     """
     check_kind("run", run, Mapping, "the tables of a run, such as Run('last').tables()")
     check_kind("metric", metric, str, "the name of a metric")
-    values = Rows(run, metric, "test")
+    values = Rows(run, metric, "validation" if metric.startswith("validation_") else "test")
     moment, combine = evaluation_of(values), _worst(metric)
     if not len(values):
         values = Rows(run, metric)
@@ -68,7 +68,8 @@ class ToAccuracy(Metric, ABC):
     of it is that it would have taken longer than it had (a censored value). Medians and rank intervals bear
     that; a bound that is infinite is shown as "> budget".
 
-    accuracy: on the test split, from 0 to 1, that the worst rank must reach
+    accuracy: from 0 to 1, that the worst rank must reach, on the validation split where the data set has one,
+        else on the test split
     """
 
     accuracy: float
@@ -92,7 +93,9 @@ class ToAccuracy(Metric, ABC):
         """The cost so far, at every evaluation."""
 
     def estimate(self, run: RunTables) -> Estimate:
-        curve = convergence_curve(run)
+        curve = convergence_curve(run, "validation_accuracy")
+        if not curve.num_rows:
+            curve = convergence_curve(run)
         if not curve.num_rows:
             return Estimate(None, reason=Rows(run, "test_accuracy", "test").why_none("test_accuracy"))
         names = curve["run_id"].to_numpy(zero_copy_only=False)

@@ -1,4 +1,6 @@
-"""Metrics of operators: the time of a call, its rates, and their share of what the machine can do
+"""Metrics of `d5ray bench`: the time of a call, its rates, and their share of what the machine can do
+
+Of operators, of whole networks, of loading data, and of allreduces.
 
 Rows of `samples` name in `scope` the framework and the problem, `torch gemm 1760×16×1760 NN`, and in `rep`
 the fresh process. A share is of the roofline (Williams, Waterman and Patterson, doi 10.1145/1498765.1498785):
@@ -6,14 +8,17 @@ the least time that the measured peaks of this machine allow, over the time that
 the operands lay in a cache, or an algorithm does without some of the operations that the definition counts.
 """
 
+import json
 from abc import ABC
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
 
 import pyarrow.compute as pc
 
 from d5ray.errors import ConfigurationError, nearest
+from d5ray.metrics.definitions.exchanges import ALLREDUCE_TIME, AllreduceTime
+from d5ray.metrics.definitions.rates import SAMPLE_RATE
 from d5ray.metrics.definitions.side_by_side import (
     OF_RATIOS,
     OfAContender,
@@ -26,6 +31,8 @@ from d5ray.metrics.judge.criteria import Metric, RunTables
 from d5ray.metrics.statistics.intervals import Estimate
 
 OPERATOR_TIME: Final = "operator_time"
+NETWORK_TIME: Final = "network_time"
+LOADING_TIME: Final = "loading_time"
 FLOP_RATE: Final = "flop_rate"
 BYTE_RATE: Final = "byte_rate"
 SHARE_OF_PEAK: Final = "share_of_peak"
@@ -58,6 +65,33 @@ class OperatorTime(OfAnOperator):
 
     name = OPERATOR_TIME
     description = "one call of an operator, the device synchronised"
+
+
+@final
+@dataclass(frozen=True)
+class NetworkTime(OfAnOperator):
+    """Seconds of one pass of a network over one batch: forwards, in training backwards too."""
+
+    name = NETWORK_TIME
+    description = "one pass of a network over one batch, in training forwards and backwards"
+
+
+@final
+@dataclass(frozen=True)
+class LoadingTime(OfAnOperator):
+    """Seconds until the next sample, or batch, is there, when nothing else is computed meanwhile."""
+
+    name = LOADING_TIME
+    description = "until the next sample or batch is there, when nothing else is computed meanwhile"
+
+
+@final
+@dataclass(frozen=True)
+class SamplesPerSecond(RateOfAnOperator):
+    """Samples a second of a network, or of what loads them."""
+
+    name = SAMPLE_RATE
+    description = "samples a second"
 
 
 @final
@@ -164,34 +198,63 @@ class AddedTime(OverNative):
         return over_processes(run, added, self.contender)
 
 
-OF_OPERATORS: Final[Mapping[str, type[OfAnOperator]]] = {
-    kind.name: kind for kind in (OperatorTime, FlopRate, ByteRate, ShareOfPeak, PeakFlopRate, PeakByteRate)
+OF_OPERATORS: Final[Mapping[str, type[OfAContender]]] = {
+    kind.name: kind
+    for kind in (
+        OperatorTime, NetworkTime, LoadingTime, AllreduceTime, FlopRate, ByteRate, SamplesPerSecond,
+        ShareOfPeak, PeakFlopRate, PeakByteRate,
+    )
+}  # fmt: skip
+
+# By the metric, from whom and at what to its estimate. One of them is what a run of `d5ray bench` has timed.
+TIMES: Final[Mapping[str, Callable[[str], OfAContender]]] = {
+    OPERATOR_TIME: OperatorTime,
+    NETWORK_TIME: NetworkTime,
+    LOADING_TIME: LoadingTime,
+    ALLREDUCE_TIME: lambda scope: AllreduceTime(scope, ""),
 }
 
 
 def operator_rows() -> list[dict[str, Any]]:
-    """The metrics of operators as rows of the table `metrics`."""
+    """The metrics of `d5ray bench` as rows of the table `metrics`."""
     columns = ("name", "unit", "direction", "kind", "aggregation", "description")
     return [{column: getattr(kind, column) for column in columns} for kind in OF_OPERATORS.values()]
 
 
-def labelled(label: str) -> OfAnOperator:
+def timed_by(job: Mapping[str, Any]) -> str:
+    """The metric that a run of `d5ray bench` has timed, by the description of its job."""
+    return str(job.get("metric", OPERATOR_TIME))
+
+
+def is_timed(label: str) -> bool:
+    """True for the label of a time, `operator_time(contender=torch gemm 1×1×1 NN)`."""
+    name, called, _ = label.partition("(contender=")
+    return bool(called) and name in TIMES
+
+
+def labelled(label: str) -> OfAContender:
     """The metric that has this label, `operator_time(contender=torch gemm 1×1×1 NN)`."""
     name, _, rest = label.partition("(contender=")
-    if name not in OF_OPERATORS:
-        raise ConfigurationError(f"there is no metric {label!r} of operators: {nearest(name, OF_OPERATORS)}")
-    return OF_OPERATORS[name](rest.removesuffix(")"))
+    if name not in TIMES:
+        raise ConfigurationError(f"there is no metric {label!r} of operators: {nearest(name, TIMES)}")
+    return TIMES[name](rest.removesuffix(")"))
 
 
 def times_of_operators(run: RunTables) -> dict[str, float]:
-    """The time of every operator that was measured, by its metric's label; empty for another kind of run."""
+    """The time of everything that a bench measured, by its metric's label; empty for another kind of run."""
     found = {}
-    for scope in measured(run):
-        metric = OperatorTime(scope)
-        value = metric.estimate(run).value
+    metric = timed_by(_job(run))
+    for scope in measured(run, metric) if metric in TIMES else ():
+        value = TIMES[metric](scope).estimate(run).value
         if value is not None:
-            found[metric.label] = value
+            found[f"{metric}(contender={scope})"] = value
     return found
+
+
+def _job(run: RunTables) -> Mapping[str, Any]:
+    rows = run["runs"].to_pylist() if "runs" in run else []
+    job: Mapping[str, Any] = json.loads(rows[0]["experiment"] or "{}") if rows else {}
+    return job
 
 
 def peak(run: RunTables, metric: str) -> tuple[float, str] | None:
@@ -204,20 +267,20 @@ def peak(run: RunTables, metric: str) -> tuple[float, str] | None:
     return None if whose is None else (values[whose], whose)
 
 
-def measured(run: RunTables) -> list[str]:
-    """The scopes of all operators that have a time, in order of appearance; a warm-up alone is none."""
+def measured(run: RunTables, metric: str = OPERATOR_TIME) -> list[str]:
+    """The scopes of all that has a time, in order of appearance; a warm-up alone is none."""
     samples = run["samples"]
-    for column, wanted in (("metric", OPERATOR_TIME), ("phase", "run")):
+    for column, wanted in (("metric", metric), ("phase", "run")):
         samples = samples.filter(pc.equal(samples[column], wanted))
     scopes: list[str] = samples.filter(pc.is_valid(samples["value"]))["scope"].unique().to_pylist()
     return scopes
 
 
-def missing(run: RunTables) -> dict[str, str]:
-    """The reason by the scope of every operator that was not measured."""
-    samples, there = run["samples"], set(measured(run))
+def missing(run: RunTables, metric: str = OPERATOR_TIME) -> dict[str, str]:
+    """The reason by the scope of everything that was not measured."""
+    samples, there = run["samples"], set(measured(run, metric))
     rows = samples.filter(
-        pc.and_(pc.equal(samples["metric"], OPERATOR_TIME), pc.is_null(samples["value"], nan_is_null=False))
+        pc.and_(pc.equal(samples["metric"], metric), pc.is_null(samples["value"], nan_is_null=False))
     )
     scopes, reasons = (rows[name].to_pylist() for name in ("scope", "status"))
     return {scope: why for scope, why in zip(scopes, reasons, strict=True) if scope not in there}

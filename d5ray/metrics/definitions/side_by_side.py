@@ -22,6 +22,8 @@ from d5ray.metrics.statistics.intervals import Estimate, median_interval, median
 
 ByPair = dict[int, float]  # from the pair to a value of the processes that one contender had in it
 UNAVAILABLE = "unavailable"  # how the status of a row begins whose contender cannot be measured here
+FAILED = "failed:"  # how the reason in a status begins of a round in which a peer failed
+_FAILS = f"{UNAVAILABLE}: {FAILED} "
 
 OF_TIMES = "largest over ranks, median over steps, median over fresh processes"
 OF_RATIOS = "median over steps in each process, median of the log-ratio over pairs of processes"
@@ -152,6 +154,8 @@ def time_ratio(run: RunTables, metric: str, ours: str, base: str, at: str = "") 
 def ratio_of_pairs(run: RunTables, above: ByPair, below: ByPair, ours: str, base: str) -> Estimate:
     """The ratio of ours to the base, over those pairs in which both were measured."""
     pairs = sorted(above.keys() & below.keys())
+    if why := _failures(run, ours) or _failures(run, base):
+        return Estimate(None, reason=why)
     if not pairs:
         absent = [name for name, measured in ((ours, above), (base, below)) if not measured]
         nothing = f"{UNAVAILABLE}: no pair of {ours} and {base} was measured"
@@ -165,11 +169,14 @@ def ratio_of_pairs(run: RunTables, above: ByPair, below: ByPair, ours: str, base
 def contenders(run: RunTables, metric: str = StepTime.name) -> list[str]:
     """The baselines whose times of this metric were measured, in order of appearance; none for agents.
 
-    What was measured at several sizes appears once for each of them, as its rows do.
+    What was measured at several sizes appears once for each of them, as its rows do; who failed in a round
+    does not.
     """
     samples = run["samples"]
     measured = samples.filter(pc.and_(pc.equal(samples["metric"], metric), pc.is_valid(samples["value"])))
-    return [scope for scope in measured["scope"].unique().to_pylist() if scope != "agent"]
+    failed = set(_failed(run)["scope"].unique().to_pylist())
+    scopes = measured["scope"].unique().to_pylist()
+    return [each for each in scopes if each != "agent" and not any(_is_of(each, name) for name in failed)]
 
 
 def times_by_pair(run: RunTables, metric: str, scope: str) -> ByPair:
@@ -191,6 +198,8 @@ def rows_of(run: RunTables, metric: str, scope: str) -> pa.Table:
 def over_processes(run: RunTables, by_pair: ByPair, contender: str) -> Estimate:
     """The median over fresh processes of what a contender came to in each of them."""
     values: npt.NDArray[np.float64] = np.array(list(by_pair.values()))
+    if why := _failures(run, contender):
+        return Estimate(None, reason=why)
     if not len(values):
         return Estimate(None, reason=why_not_measured(run, contender))
     interval = median_interval(values)
@@ -202,7 +211,35 @@ def over_processes(run: RunTables, by_pair: ByPair, contender: str) -> Estimate:
 
 def why_not_measured(run: RunTables, contender: str) -> str:
     """The reason why there is nothing of this contender."""
-    return _reason(run, contender) or f"{UNAVAILABLE}: {contender} was not measured"
+    known = _failures(run, contender) or _reason(run, contender)
+    return known or f"{UNAVAILABLE}: {contender} was not measured"
+
+
+def _failures(run: RunTables, contender: str) -> str:
+    """How often a contender failed, and why first; empty if it never did.
+
+    What the other rounds came to says nothing then: those that fail might have taken longest.
+    """
+    failed = _failed(run)
+    failed = failed.filter(pc.equal(failed["scope"].cast(pa.utf8()), contender)).sort_by("rep")
+    if not failed.num_rows:
+        return ""
+    samples = run["samples"]
+    own = [scope for scope in samples["scope"].unique().to_pylist() if _is_of(scope, contender)]
+    measured = samples.filter(pc.is_in(samples["scope"].cast(pa.utf8()), value_set=pa.array(own)))
+    often = f"failed in {failed.num_rows} of {len(measured['rep'].unique())} rounds"
+    return f"{UNAVAILABLE}: {contender} {often}: {failed['status'][0].as_py().removeprefix(_FAILS)}"
+
+
+def _failed(run: RunTables) -> pa.Table:
+    """The rows of rounds in which a contender failed."""
+    samples = run["samples"]
+    return samples.filter(pc.starts_with(samples["status"].cast(pa.utf8()), _FAILS))
+
+
+def _is_of(scope: str, contender: str) -> bool:
+    """True for the scope of a contender, or of what it did at one size."""
+    return scope == contender or scope.startswith(f"{contender} ")
 
 
 def _reason(run: RunTables, contender: str) -> str:

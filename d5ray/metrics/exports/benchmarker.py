@@ -52,7 +52,7 @@ def benchmarked(run: Run) -> dict[str, Any]:
     framework = _framework(str(job.get("executor")))
     kinds = _devices(job.get("executor_kwargs") or {})
     gpus = [int(kind.partition(":")[2] or 0) for kind in kinds if kind.startswith("cuda")]
-    size = job.get("batch_size")
+    size = _step_batch_size(job)
     times = _times(tables["samples"], row, job)
     started = row["started"]
     return {
@@ -110,13 +110,19 @@ def _times(samples: pa.Table, row: dict[str, Any], job: dict[str, Any]) -> dict[
     total, batch = float(np.sum(slowest)), float(np.mean(slowest))
     worked = seen.filter(pc.not_equal(seen["phase"], "warmup"))
     times |= {"time_total": total, "time_batch": batch}
-    if job.get("batch_size"):
-        times["time_sample"] = batch / (job["batch_size"] * row["agents"])
+    if size := _step_batch_size(job):
+        times["time_sample"] = batch / (size * row["agents"])
     if times["cnt_batches_per_epoch"]:
         times["time_epoch"] = batch * times["cnt_batches_per_epoch"]
     if total > 0:
         times["samples_per_second"] = float(pc.sum(worked["value"]).as_py() or 0) / total
     return times
+
+
+def _step_batch_size(job: dict[str, Any]) -> int | None:
+    """The samples of an agent and step; None where they change."""
+    size = job.get("batch_size")
+    return size * int(job.get("accumulate", 1)) if isinstance(size, int) else None
 
 
 def _framework(executor: str) -> str | None:

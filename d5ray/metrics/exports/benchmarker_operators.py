@@ -1,13 +1,13 @@
-"""A measurement of operators in the schema of benchmarker: a document for each problem and framework
+"""A run of `d5ray bench` in the schema of benchmarker: a document for each problem and contender
 
-An operator is called once a batch and once an epoch: all three times are the median of a call, of the medians
-of fresh processes, and so is `time`. `shape_x_train` is the shape of its first input.
+A call is a batch and an epoch: all three times are the median of a call, of the medians of fresh processes,
+and so is `time`. `shape_x_train` is the shape of the first input.
 """
 
 import json
 from typing import Any, Final
 
-from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME, measured
+from d5ray.metrics.definitions.operator_calls import measured, timed_by
 from d5ray.metrics.definitions.side_by_side import time_of
 from d5ray.metrics.exports.benchmarker_schema import FRAMEWORKS, PER_JOULE, POWER, platform_of
 from d5ray.metrics.record.reader import Run
@@ -25,28 +25,30 @@ def operators_benchmarked(run: Run) -> dict[str, dict[str, Any]]:
     row, tables = run.row, run.tables()
     job = json.loads(row["experiment"])
     platform = platform_of(tables["environment"], row["host"])
+    metric, dtype = timed_by(job), job.get("dtype")
     gpus = [0] if job["device"] == "cuda" else []
     started = row["started"]
     found = {}
-    for scope in measured(tables):
+    for scope in measured(tables, metric):
         framework, _, name = scope.partition(" ")
         known = job["problems"][name]
-        seconds = time_of(tables, OPERATOR_TIME, scope).known
-        theirs, gflop = FRAMEWORKS[framework], known["flops"] / 1e9
+        seconds = time_of(tables, metric, scope).known
+        theirs, version = FRAMEWORKS.get(framework, framework), platform.get(f"{framework}_version")
+        gflop = known["flops"] / 1e9 or None  # where they are known
         found[_file_name(scope)] = {
             "framework": theirs,
-            "framework_full": f"{theirs}-{platform[f'{framework}_version']}",
+            "framework_full": f"{theirs}-{version}" if version else theirs,
             "problem": {
                 "name": name,
                 "sample_shape": known["sample"],
                 "cnt_samples": known["batch"],
                 "cnt_batches_per_epoch": 1,
-                "numerics": job["dtype"],
-                "precision": BITS.get(job["dtype"], job["dtype"]),
+                "numerics": dtype,
+                "precision": BITS.get(str(dtype), dtype),
                 "gflop_estimated": gflop,
                 "gflop_measured": None,
             },
-            "mode": job["mode"],
+            "mode": job.get("mode"),
             "batch_size": known["batch"],
             "batch_size_per_device": known["batch"],
             "nb_epoch": 1,
@@ -60,7 +62,7 @@ def operators_benchmarked(run: Run) -> dict[str, dict[str, Any]]:
             "time_sample": seconds / known["batch"],
             "samples_per_second": known["batch"] / seconds,
             "power": {"sampling_ms": None, **dict.fromkeys(POWER)},
-            "gflop_per_second": gflop / seconds,
+            "gflop_per_second": gflop / seconds if gflop else None,
             **dict.fromkeys(PER_JOULE),
             "start_time": started.isoformat() if started is not None else None,
             "path_out": None,
@@ -78,5 +80,5 @@ def _file_name(scope: str) -> str:
     >>> _file_name("torch conv 1×3×8×8 → 4, 3×3/1 pad 1")
     'torch_conv_1x3x8x8_to_4_3x3_1_pad_1'
     """
-    text = scope.replace("×", "x").replace("→", "to").replace("/", "_").replace(",", "")
+    text = scope.replace("×", "x").replace("→", "to").replace("/", "_").replace(",", " ")
     return "_".join(text.split())

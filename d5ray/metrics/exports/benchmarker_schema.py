@@ -7,7 +7,9 @@ POWER = ("joules_CPU", "joules_RAM", "joules_GPU", "joules_total",
 PER_JOULE = tuple(
     f"{what}_per_joule{which}" for what in ("gflop", "samples") for which in ("", "_CPU", "_GPU", "_device")
 )
-FRAMEWORKS = {"torch": "pytorch", "tensorflow": "tensorflow", "numpy": "numpy", "cupy": "cupy"}
+FRAMEWORKS = {
+    "torch": "pytorch", "tensorflow": "tensorflow", "numpy": "numpy", "cupy": "cupy", "jax": "jax",
+}  # fmt: skip
 
 
 def platform_of(environment: pa.Table, host: str) -> dict[str, str | None]:

@@ -13,17 +13,22 @@ MOST_SHOWN = 60  # characters of a value
 def incomparable(runs: Sequence[Run]) -> tuple[str, ...]:
     """Why the runs cannot be compared, a line a reason; empty where they can.
 
-    Equal hashes of FIXED are not enough where a recipe leaves the data open, or files have changed: the data
-    that were read must be the same. Runs from before the data were recorded are held to FIXED alone.
+    Beside FIXED the data that were read must be the same, whatever the hash had of them: runs from before
+    they entered it are held to what they recorded, those from before that to FIXED alone.
     """
     rows = [run.row for run in runs]
     return (*_fixed(rows), *_data(runs))
 
 
+def is_data(key: str) -> bool:
+    """True for a key of a data set's SHA-256, in `environment` and beside FIXED."""
+    return key.partition(" ")[0] == DATA
+
+
 def data_of(run: Run) -> dict[str, str]:
     """SHA-256 of the data sets of a run, by their keys in `environment`."""
     facts = run.tables(without=("samples", "events"))["environment"].to_pylist()
-    return {row["key"]: row["value"] for row in facts if row["key"].partition(" ")[0] == DATA}
+    return {row["key"]: row["value"] for row in facts if is_data(row["key"])}
 
 
 def _fixed(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -31,11 +36,14 @@ def _fixed(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         return ()
     fixed = [json.loads(row["fixed"] or "{}") for row in rows]
     names = [row["run_id"] for row in rows]
+    known = set().union(*fixed)
     lines = [
         told
-        for key in sorted(set().union(*fixed))
+        for key in sorted(key for key in known if not is_data(key))
         if (told := _different(key, [keys.get(key, "not fixed") for keys in fixed], names))
     ]
+    if not lines and any(map(is_data, known)):
+        return ()  # the data alone, which are compared as they were read
     return tuple(lines) or ("the hashes of their FIXED parts",)
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 from d5ray.checks import check_number
@@ -15,6 +15,7 @@ from d5ray.metrics.judge.differences import BAD, TOLERANCE, MetricDifference, To
 from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.metrics.statistics.familywise import FAMILY_LEVEL
 from d5ray.metrics.views import notebook_comparison
+from d5ray.metrics.views.run_labels import Row, differences, in_words, place_of
 
 METRICS: Final = (*CATALOGUE, OPERATOR_TIME)
 PASSING = ("load_average", "ray_memory_bytes", "ray_object_store_bytes")  # facts that differ always
@@ -27,9 +28,10 @@ class RunComparison:
     """Every metric's own verdict, and one of all together, which is wrong for equal sides in at most 5 of 100
     cases, however many metrics are compared.
 
-    incomparable: why the runs cannot be compared; then there are no differences. notes: to be known by
-    whoever believes the figures. together: the second side is "worse" in one of the metrics, or "not worse"
-    where any is decided; decided_by: by which metrics it is worse.
+    first_is, second_is: what the runs are; differing: in which settings the sides differ, with the values of
+    both. incomparable: why the runs cannot be compared; then there are no differences. notes: to be known
+    by whoever believes the figures. together: the second side is "worse" in one of the metrics, or "not
+    worse" where any is decided; decided_by: by which metrics it is worse.
     """
 
     first: tuple[str, ...]
@@ -39,6 +41,9 @@ class RunComparison:
     differences: tuple[MetricDifference, ...]
     together: Together = "inconclusive"
     decided_by: tuple[str, ...] = ()
+    first_is: str = ""
+    second_is: str = ""
+    differing: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def conclusion(self) -> tuple[str, ...]:
@@ -111,15 +116,34 @@ def compare(
     if twice:
         raise ConfigurationError(f"{', '.join(sorted(twice))} stands on both sides: give different runs")
     names = [tuple(run.name for run in side) for side in sides]
-    if reasons := incomparable(sides[0] + sides[1]):
-        return RunComparison(names[0], names[1], reasons, (), ())
+    rows = [[run.row for run in side] for side in sides]
+    told = RunComparison(
+        names[0], names[1], incomparable(sides[0] + sides[1]), (), (),
+        first_is=_what(rows[0]), second_is=_what(rows[1]), differing=_differing(*rows),
+    )  # fmt: skip
+    if told.incomparable:
+        return told
     known = known or {}
     first_values, second_values = (
         [known[run.name] if run.name in known else _values(run, metrics) for run in side] for side in sides
     )
-    return RunComparison(
-        names[0], names[1], (), _notes(*sides), *together(first_values, second_values, tolerance)
-    )
+    differences, word, decided_by = together(first_values, second_values, tolerance)
+    return replace(told, notes=_notes(*sides), differences=differences, together=word, decided_by=decided_by)
+
+
+def _what(rows: Sequence[Row]) -> str:
+    """The labels of a side's runs, each once."""
+    return "; ".join(dict.fromkeys(in_words(row, short=False) for row in rows))
+
+
+def _differing(first: Sequence[Row], second: Sequence[Row]) -> tuple[tuple[str, str, str], ...]:
+    """The settings whose values on one side are not those on the other."""
+    found = []
+    for key, values in differences([*first, *second]).items():
+        one, other = (tuple(dict.fromkeys(side)) for side in (values[: len(first)], values[len(first) :]))
+        if set(one) != set(other):
+            found.append((key, ", ".join(one), ", ".join(other)))
+    return tuple(found)
 
 
 def _values(run: Run, metrics: Iterable[str]) -> dict[str, float]:
@@ -143,6 +167,8 @@ def _notes(first: Sequence[Run], second: Sequence[Run]) -> tuple[str, ...]:
     turns = all(sides[2 * pair] != sides[2 * pair + 1] for pair in range(min(pairs, len(sides) // 2)))
     if pairs > 1 and not turns:
         notes.append("the sides were not run in turn: what drifted meanwhile counts as a difference")
+    if len({place_of(run.row) for run in (*first, *second)}) > 1:
+        notes.append("some runs are simulated and some are real: their times are of different clocks")
     if not first[0].row["recipe_hash"]:
         notes.append("the runs come from no recipe: nothing says that they had to be alike")
     notes += _machines((*first, *second))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from d5ray.metrics.definitions.catalogue import metric_named
-from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME, labelled
+from d5ray.metrics.definitions.operator_calls import is_timed, labelled
 from d5ray.metrics.judge.criteria import Metric
 from d5ray.metrics.statistics.estimates import FEWEST_RUNS
 from d5ray.metrics.statistics.familywise import FAMILY_LEVEL, adjusted_levels
@@ -17,9 +17,10 @@ from d5ray.metrics.statistics.intervals import Values, median_interval, median_l
 
 Together = Literal["worse", "not worse", "inconclusive"]
 Floats = npt.NDArray[np.float64]
-Word = Literal["better", "worse", "faster", "slower", "differs", "same", "inconclusive"]
+Word = Literal["better", "worse", "faster", "slower", "differs", "same", "equal", "different", "inconclusive"]
 GOOD: Final = ("better", "faster")
 BAD: Final = ("worse", "slower")
+DECIDED: Final = ("same", "equal", "differs", *GOOD)
 TOLERANCE = 0.02  # ratios this near to 1 make no difference
 
 
@@ -28,7 +29,8 @@ TOLERANCE = 0.02  # ratios this near to 1 make no difference
 class MetricDifference:
     """A metric on both sides; ratio: of the second side over the first, with its 95 % interval.
 
-    Where a value is not positive there is no ratio; n counts pairs of runs.
+    Where a value is not positive there is no ratio; n counts pairs of runs. An exact count, such as of bytes,
+    is equal where it is so in every pair, and different where it is not, however few they are.
     """
 
     metric: str
@@ -42,6 +44,7 @@ class MetricDifference:
     verdict: Word  # of the second side
     reason: str = ""
     adjusted_level: float | None = None  # at which it is better or worse among all metrics together
+    estimator: str = ""  # of a run's value; of several runs it is the median over them
 
     @property
     def sure(self) -> bool:
@@ -68,8 +71,9 @@ def together(
             np.array([of.get(metric, math.nan) for of in side]) for side in zip(*paired, strict=True)
         )
         each = judged(metric, one[there], other[there], tolerance)
+        each = replace(each, estimator=_kind(metric).aggregation)
         differences.append(each)
-        could_be = not each.reason and _kind(metric).direction != "target"
+        could_be = not each.reason and each.n >= FEWEST_RUNS and _kind(metric).direction != "target"
         if could_be and not np.array_equal(one[there], other[there]):
             placed.append(len(differences) - 1)
             columns.append(_towards_worse(metric, one, other, as_ratio=each.ratio is not None))
@@ -80,7 +84,7 @@ def together(
             level = better if differences[place].verdict in GOOD else worse
             differences[place] = replace(differences[place], adjusted_level=float(level))
     decided_by = tuple(each.metric for each in differences if each.verdict in BAD and each.sure)
-    decided = any(each.verdict in ("same", "differs", *GOOD) and each.sure for each in differences)
+    decided = any(each.verdict in DECIDED and each.sure for each in differences)
     word: Together = "worse" if decided_by else "not worse" if decided else "inconclusive"
     return tuple(differences), word, decided_by
 
@@ -92,7 +96,7 @@ def _towards_worse(metric: str, one: Floats, other: Floats, as_ratio: bool) -> F
 
 
 def _kind(metric: str) -> Metric:
-    return labelled(metric) if metric.startswith(f"{OPERATOR_TIME}(") else metric_named(metric)
+    return labelled(metric) if is_timed(metric) else metric_named(metric)
 
 
 def judged(metric: str, first: Values, second: Values, tolerance: float) -> MetricDifference:
@@ -101,8 +105,10 @@ def judged(metric: str, first: Values, second: Values, tolerance: float) -> Metr
     pairs = min(len(first), len(second))
     a, b = np.array(first[:pairs]), np.array(second[:pairs])
     medians = float(np.median(a)), float(np.median(b))
+    counted = kind.kind == "count"
     if np.array_equal(a, b):
-        return MetricDifference(metric, kind.unit, *medians, 1.0, 1.0, 1.0, pairs, "same")
+        word: Word = "equal" if counted else "same"
+        return MetricDifference(metric, kind.unit, *medians, 1.0, 1.0, 1.0, pairs, word)
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         reason = "a value is not a finite number"
         return MetricDifference(metric, kind.unit, *medians, None, None, None, pairs, "inconclusive", reason)
@@ -112,11 +118,15 @@ def judged(metric: str, first: Values, second: Values, tolerance: float) -> Metr
         interval, neutral = found.interval, (1 / (1 + tolerance), 1.0, 1 + tolerance)
     else:
         ratio, interval, neutral = None, median_interval(b - a), (0.0, 0.0, 0.0)
+    if interval is None and counted:
+        return MetricDifference(metric, kind.unit, *medians, ratio, None, None, pairs, "different")
     if interval is None:
         too_few = "1 pair of runs is" if pairs == 1 else f"{pairs} pairs of runs are"
         reason = f"{too_few} too few, it needs {FEWEST_RUNS}: make {FEWEST_RUNS - pairs} more"
         return MetricDifference(metric, kind.unit, *medians, ratio, None, None, pairs, "inconclusive", reason)
     verdict = _word(kind, *interval, *neutral)
+    if counted and verdict not in (*GOOD, *BAD):
+        verdict = "different"
     low, high = interval if ratio is not None else (None, None)
     return MetricDifference(metric, kind.unit, *medians, ratio, low, high, pairs, verdict)
 

@@ -22,10 +22,11 @@ from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.metrics.record.schema import INSTANT, TABLES, VERDICTS, checked
 
 COUNTED = ("completed", "nan_loss")  # the status of runs that are judged
+TUNING = "tuning"  # the purpose of a search, whose runs are not judged together
 SERIES = pa.schema(
     [
         pa.field("series_id", pa.utf8(), nullable=False),
-        pa.field("purpose", pa.utf8(), nullable=False),  # seeds, determinism
+        pa.field("purpose", pa.utf8(), nullable=False),  # seeds, determinism, tuning
         pa.field("recipe", pa.utf8()),
         pa.field("recipe_hash", pa.utf8()),
         pa.field("runs", pa.list_(pa.utf8())),  # their names, in the order in which they were made

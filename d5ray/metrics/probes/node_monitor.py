@@ -14,6 +14,7 @@ from d5ray.metrics.probes.node_meters import ControlGroup, Meter, Processes, Pro
 from d5ray.metrics.probes.nvml import Nvml
 from d5ray.metrics.probes.rapl import Rapl
 from d5ray.metrics.record.recorder import Recorder
+from d5ray.metrics.record.run_clock import RunClock
 
 IDLE_SECONDS = 1.0  # before the training, in which idle power is measured, where there is a counter of energy
 SEND_SECONDS = 5.0  # between two batches of rows
@@ -39,7 +40,8 @@ class NodeMonitor:
 
     node: what tells it from the others; several nodes of a cluster may have one host's name.
     pids: processes of agents, by the name that their rows get. meters: by default all that there are.
-    first: the number of its first row, behind those of a monitor that it stands in the place of.
+    first: the number of its first row, behind those of a monitor that it stands in the place of. clock: the
+    run's, by default this process's own.
     """
 
     def __init__(
@@ -51,9 +53,10 @@ class NodeMonitor:
         pids: Mapping[str, int],
         meters: Sequence[Meter] | None = None,
         first: int = 0,
+        clock: RunClock | None = None,
     ) -> None:
         self._run_id, self._node, self._sink, self._seconds, self._pids = run_id, node, sink, seconds, pids
-        self._meters, self._first = meters, first
+        self._meters, self._first, self._clock = meters, first, clock
         self._commands: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="NodeMonitor", daemon=True)
@@ -95,6 +98,7 @@ class NodeMonitor:
             send=self._sink.samples,
             interval_seconds=SEND_SECONDS,
             first=self._first,
+            wall_minus_mono=None if self._clock is None else self._clock.wall_minus_mono,
         )
         if self._meters is None:
             self._meters = (Processors(), Processes(self._pids), ControlGroup(), Rapl(), Nvml())

@@ -16,6 +16,7 @@ from d5ray.metrics.record.schema import TABLES
 EXPERIMENT = "experiment.json"  # a form that is no code
 ARRAYS = "experiment.npz"  # which it refers to
 PICKLED = "experiment.pickle"  # code: where the experiment has the user's own
+MODEL = "model.safetensors"  # the trained model
 PARAMETERS = "parameters.npz"  # at the end: an array (n,) for each agent, by rank
 ENDINGS = ("parquet", "arrows")
 LOG = "log.txt"  # the output of a run that was detached from its terminal
@@ -75,7 +76,7 @@ def sha256_of(data: bytes) -> str:
 
 def keep_file(folder: Path, name: str, data: bytes) -> None:
     """Keep a file of the user's in a run's folder, where it appears as a whole; raises `StorageError`."""
-    taken = {EXPERIMENT, ARRAYS, PICKLED, PARAMETERS, "checkpoints"}
+    taken = {EXPERIMENT, ARRAYS, PICKLED, PARAMETERS, MODEL, "checkpoints"}
     taken |= {f"{table}.{ending}" for table in TABLES for ending in ENDINGS}
     if Path(name).name != name or name in taken or name.startswith("."):
         raise ConfigurationError(

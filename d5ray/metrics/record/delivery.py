@@ -111,6 +111,11 @@ class Delivery:
             if not self._flight:
                 time.sleep(self._retry_seconds / 10)
 
+    @property
+    def away(self) -> bool:
+        """True if the taker was gone when something was sent last."""
+        return isinstance(self._failed, Away)
+
     def left(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
         """Everything that is not acknowledged, in order: methods, and what they are called with."""
         for kept in (*(kept for _, kept in self._flight), *self._waiting):

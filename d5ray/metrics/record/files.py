@@ -1,7 +1,6 @@
 """Files that survive a crash: Arrow streams that grow batch by batch, tables that appear as a whole."""
 
 import errno
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +13,7 @@ import pyarrow as pa
 from d5ray.errors import AccessError, DiskFull, StorageError, first_line
 
 T = TypeVar("T")
+MOST_TOGETHER = 1024  # batches that are in memory at once, until they are one
 ROOM_SECONDS = 0.2  # between two looks whether a full disk has room again
 _END_OF_STREAM_BYTES = 8
 
@@ -90,12 +90,14 @@ class StreamFile:
 
     def _lock(self) -> None:
         try:
+            import fcntl  # noqa: PLC0415 - not every system has it
+
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise StorageError(
                 f"{self._path} is being written by another process: wait for it to end, or start a new run"
             ) from error
-        except OSError:  # a file system without locks; the run's own name keeps writers apart
+        except (OSError, ImportError):  # there are no locks; the run's own name keeps writers apart
             return
 
 
@@ -118,6 +120,29 @@ def read_stream(path: Path) -> Iterator[tuple[pa.RecordBatch, int]]:
         except OSError as error:
             if error.errno is not None:  # the disk's error; that of a cut-off piece has no number
                 raise
+
+
+def read_together(path: Path, schema: pa.Schema, rows_together: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a stream file in few batches, of about that many rows, however many small ones it has.
+
+    A batch of one row, such as an event, takes ten thousand bytes in memory while it is one of its own.
+    """
+    few: list[pa.RecordBatch] = []
+    rows = 0
+    for batch, _ in read_stream(path):
+        few.append(batch)
+        rows += batch.num_rows
+        if len(few) >= MOST_TOGETHER or rows >= rows_together:
+            yield from _together(few, schema)
+            few, rows = [], 0
+    yield from _together(few, schema)
+
+
+def _together(batches: list[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    if len(batches) <= 1:
+        yield from batches
+    else:
+        yield from pa.Table.from_batches(batches, schema).unify_dictionaries().combine_chunks().to_batches()
 
 
 def write_parquet(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:

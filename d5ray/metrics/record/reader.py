@@ -14,11 +14,13 @@ from d5ray.checks import check_path
 from d5ray.errors import ConfigurationError, StorageError, first_line, nearest
 from d5ray.metrics.queries.run_queries import Queryable
 from d5ray.metrics.queries.source import Limits, QuerySource
-from d5ray.metrics.record.files import not_allowed, read_parquet, read_stream
+from d5ray.metrics.record.files import not_allowed, read_parquet, read_together
 from d5ray.metrics.record.folders import runs_root
 from d5ray.metrics.record.liveness import row_of
+from d5ray.metrics.record.model_state import kept_model
 from d5ray.metrics.record.schema import TABLES, check_version, checked, with_later_columns
 
+ROWS_TOGETHER = 1 << 16  # of a run that goes on, in one batch
 DESCRIBED: dict[str, type] = {
     "experiment": dict, "fixed": dict, "mutable": dict, "graph": dict, "criteria": list,
 }  # fmt: skip
@@ -119,6 +121,14 @@ class Run(Queryable):
             if name not in without
         }
 
+    def state_dict(self) -> dict[str, Any]:
+        """The tensors of the trained model that the run keeps, by the model's own names and in its types.
+
+        Tensors of PyTorch where the run's agents were PyTorch's, otherwise arrays of NumPy. `load_model`
+        makes the model itself. Raises `ConfigurationError` where the run keeps none.
+        """
+        return kept_model(self.folder).state_dict()
+
     def finished(self, names: Iterable[str]) -> dict[str, Path]:
         """The files of those of these tables that are complete and have exactly their columns."""
         import pyarrow.parquet as pq  # noqa: PLC0415
@@ -147,7 +157,7 @@ class Run(Queryable):
             except pa.ArrowException as error:
                 raise StorageError(f"{finished} does not fit the table {name!r}: {error}") from error
             try:
-                batches = [batch for batch, _ in read_stream(growing)]
+                batches = read_together(growing, schema, ROWS_TOGETHER)
                 return pa.Table.from_batches(batches, schema).unify_dictionaries()
             except FileNotFoundError:
                 continue

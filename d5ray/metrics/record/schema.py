@@ -9,7 +9,7 @@ from d5ray.errors import ConfigurationError, StorageError, nearest
 
 VERSION = 1  # of the tables: raised where an older d5ray could no longer read them rightly
 LATER = {
-    "runs": ("series", "criteria", "graph", "schema_version", "experiment_sha256")
+    "runs": ("series", "criteria", "graph", "schema_version", "experiment_sha256", "driver_start")
 }  # columns that came after the first release
 
 # Words repeat in thousands of rows: they are stored once and referred to by number.
@@ -35,7 +35,7 @@ SAMPLES = pa.schema(
         _required("metric", WORD),
         _required("unit", WORD),
         _required("scope", WORD),  # what the value is about: "agent", "operator", "node", …
-        _required("phase", WORD),  # "warmup", "train", "test", "run"
+        _required("phase", WORD),  # "warmup", "train", "test", "validation", "run"
         pa.field("step", pa.int64()),
         pa.field("epoch", pa.int32()),
         _required("rep", pa.int32()),
@@ -81,6 +81,7 @@ RUNS = pa.schema(
         pa.field(
             "experiment_sha256", pa.utf8()
         ),  # of the file that keeps it, see `d5ray.archive.experiments`
+        pa.field("driver_start", pa.int64()),  # of its process, see `liveness.start_of`
     ]
 )
 

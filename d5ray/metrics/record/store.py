@@ -11,7 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from d5ray.errors import ConfigurationError, StorageError, nearest
-from d5ray.metrics.record.files import StreamFile, read_parquet, read_stream, storing, write_parquet
+from d5ray.metrics.record.files import (
+    StreamFile,
+    read_parquet,
+    read_stream,
+    read_together,
+    storing,
+    write_parquet,
+)
 from d5ray.metrics.record.folders import check_writable, home, make_folder, runs_root
 from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.metrics.record.schema import EVENTS, RUNS, SAMPLES, TABLES, VERSION, checked, table_of
@@ -239,11 +246,13 @@ def _groups(stream: Path, schema: pa.Schema) -> Iterator[pa.Table]:
     Of a long table with metrics a group has the rows of one, in their order: who asks for a metric, as most
     do, reads no other's rows. What is left of each at the end shares the last groups.
     """
-    batches = (batch for batch, _ in read_stream(stream))
+    batches = read_together(stream, schema, ROWS_PER_GROUP // 16)
     begin: list[pa.RecordBatch] = []
+    rows = 0
     for batch in batches:
         begin.append(batch)
-        if sum(part.num_rows for part in begin) >= ROWS_PER_GROUP:
+        rows += batch.num_rows
+        if rows >= ROWS_PER_GROUP:
             break
     else:
         if begin:

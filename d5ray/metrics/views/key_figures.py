@@ -13,7 +13,7 @@ FIGURES = pa.schema(
         ("run", pa.utf8()), ("status", pa.utf8()), ("verdict", pa.utf8()), ("recipe", pa.utf8()),
         ("recipe_hash", pa.utf8()), ("seed", pa.int64()), ("agents", pa.int32()), ("steps", pa.int64()),
         ("seconds", pa.float64()), ("rows", pa.int64()), ("loss", pa.float64()),
-        ("test_accuracy", pa.float64()), ("step_time", pa.float64()),
+        ("test_accuracy", pa.float64()), ("validation_accuracy", pa.float64()), ("step_time", pa.float64()),
         ("samples_per_second", pa.float64()), ("bytes_sent", pa.float64()),
     ]
 )  # fmt: skip
@@ -22,19 +22,16 @@ FIGURES = pa.schema(
 def figures(view: RunView) -> dict[str, Any]:
     """The row of `FIGURES` for a run, as it is now; None where something was not measured.
 
-    seconds: from the first row to the last. loss: the mean over agents at their last steps. test_accuracy:
-    the worst agent's at the last evaluation. step_time: the median over steps and agents, warm-up left out.
-    samples_per_second: over the whole time of the training. bytes_sent: by all agents.
+    seconds: from the first row to the last. loss: the mean over agents at their last steps. test_accuracy,
+    validation_accuracy: the worst agent's at the last evaluation. step_time: the median over steps and
+    agents, warm-up left out. samples_per_second: over the whole time of the training. bytes_sent: by all
+    agents.
     """
     row = view.row
     steps = extent(view, "step_time")
     last = view.one(
         "SELECT avg(value) AS loss FROM (SELECT arg_max(value, step) AS value FROM samples "
         "WHERE metric = 'loss' AND value IS NOT NULL GROUP BY rank)"
-    )
-    accuracy = view.one(
-        "SELECT step, min(value) AS value FROM samples WHERE metric = 'test_accuracy' AND value IS NOT NULL "
-        "GROUP BY step ORDER BY step DESC"
     )
     median = view.one(
         "SELECT median(value) AS value FROM samples "
@@ -56,11 +53,26 @@ def figures(view: RunView) -> dict[str, Any]:
         "seconds": whole.get("seconds"),
         "rows": whole.get("rows"),
         "loss": last.get("loss"),
-        "test_accuracy": accuracy.get("value"),
+        **{metric: _worst(view, metric) for metric in ("test_accuracy", "validation_accuracy")},
         "step_time": median.get("value"),
         "samples_per_second": work["amount"] / work["seconds"] if work.get("seconds") else None,
         "bytes_sent": sent.get("value"),
     }
+
+
+def evaluated(view: RunView) -> str:
+    """The accuracy that a run evaluates as it trains: of the validation split where there is one."""
+    found = view.one("SELECT count(*) AS rows FROM samples WHERE metric = 'validation_accuracy'")
+    return "validation_accuracy" if found["rows"] else "test_accuracy"
+
+
+def _worst(view: RunView, metric: str) -> Any:
+    """The worst agent's at the last evaluation, or None."""
+    return view.one(
+        "SELECT step, min(value) AS value FROM samples WHERE metric = $metric AND value IS NOT NULL "
+        "GROUP BY step ORDER BY step DESC",
+        metric=metric,
+    ).get("value")
 
 
 def side_by_side(views: Sequence[RunView]) -> pa.Table:

@@ -1,10 +1,12 @@
 """Comparisons of runs as notebooks show them"""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from d5ray.display import notebook_html
 from d5ray.metrics.judge.differences import BAD, GOOD, MetricDifference
+
+PLAIN: Final = ("same", "equal", "different")  # words that judge nothing
 
 
 class Compared(Protocol):
@@ -14,6 +16,10 @@ class Compared(Protocol):
     def first(self) -> tuple[str, ...]: ...
     @property
     def second(self) -> tuple[str, ...]: ...
+    @property
+    def first_is(self) -> str: ...
+    @property
+    def second_is(self) -> str: ...
     @property
     def incomparable(self) -> Sequence[str]: ...
     @property
@@ -27,17 +33,31 @@ class Compared(Protocol):
 def comparison(found: Compared) -> str:
     """A line for every metric, or in what the runs cannot be compared."""
     sides = notebook_html.table(
-        ("", "runs"), [("first", _named(found.first)), ("second", _named(found.second))]
+        ("", "runs", "what they are"),
+        [
+            ("first", _named(found.first), found.first_is),
+            ("second", _named(found.second), found.second_is),
+        ],
     )
     if found.incomparable:
         lines = [notebook_html.small(line) for line in found.incomparable]
         return notebook_html.block(
             sides, notebook_html.title("incomparable: what is FIXED differs, or the data"), *lines
         )
-    names = ("metric", "first", "second", "second / first", "95% interval", "pairs", "the second is")
+    names = (
+        "metric",
+        "estimator",
+        "first",
+        "second",
+        "second / first",
+        "95% interval",
+        "pairs",
+        "the second is",
+    )
     rows = [
         [
             each.metric + ("" if each.unit == "1" else f" ({each.unit})"),
+            each.estimator,
             each.first,
             each.second,
             "–" if each.ratio is None else f"{each.ratio:.3f}",
@@ -52,7 +72,7 @@ def comparison(found: Compared) -> str:
         *found.notes,
         *sorted({each.reason for each in found.differences if each.reason}),
     ]
-    table = notebook_html.table(names, rows, (False, True, True, True, True, True))
+    table = notebook_html.table(names, rows, (False, False, True, True, True, True, True))
     return notebook_html.block(sides, table, *map(notebook_html.small, notes))
 
 
@@ -62,4 +82,4 @@ def _named(names: tuple[str, ...]) -> str:
 
 def _judged(word: str) -> notebook_html.Html:
     alike = "PASS" if word in GOOD else "FAIL" if word in BAD else "INCONCLUSIVE"
-    return notebook_html.word(alike, word) if word != "same" else notebook_html.text(word)
+    return notebook_html.word(alike, word) if word not in PLAIN else notebook_html.text(word)

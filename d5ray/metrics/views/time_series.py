@@ -86,6 +86,31 @@ def thinned(
     )
 
 
+def evaluations(view: RunView, metric: str, *, points: int = POINTS) -> pa.Table:
+    """rank, step, seconds, value: what every agent evaluated after which step, at most so many steps.
+
+    seconds: since the run began. Of more evaluations every k-th is taken, and the last; what is no finite
+    number is left out, and of a step that an agent did twice the later value counts.
+    """
+    return view.ask(
+        f"""
+        WITH rows AS (
+            SELECT rank, step, {X["seconds"]} AS seconds, value FROM samples
+            WHERE metric = $metric AND scope = 'agent' AND step IS NOT NULL AND isfinite(value)
+        ), counted AS (
+            SELECT step, row_number() OVER (ORDER BY step DESC) - 1 AS place, count(*) OVER () AS steps
+            FROM (SELECT DISTINCT step FROM rows)
+        )
+        SELECT rank, step, max(seconds) AS seconds, arg_max(value, seconds) AS value
+        FROM rows JOIN counted USING (step) WHERE place % CAST(ceil(steps / $points) AS BIGINT) = 0
+        GROUP BY rank, step ORDER BY rank, step
+        """,
+        origin=view.origin,
+        metric=metric,
+        points=float(points),
+    )
+
+
 def throughput(
     view: RunView,
     *,

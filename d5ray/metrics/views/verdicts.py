@@ -11,13 +11,22 @@ from d5ray.metrics.definitions.bits_per_byte import BitsPerByte
 from d5ray.metrics.definitions.catalogue import CATALOGUE
 from d5ray.metrics.definitions.convergence import StepsToAccuracy, TimeToAccuracy
 from d5ray.metrics.definitions.latency import InferenceLatency, StepLatency
+from d5ray.metrics.definitions.utilisation import ModelFlopUtilisation, TokensPerSecond
 from d5ray.metrics.judge.criteria import Criterion, Metric, Verdict
 from d5ray.metrics.record.schema import TABLES, checked, table_of
 from d5ray.metrics.views.view import RunView
 
 KNOWN: dict[str, type[Metric]] = CATALOGUE | {
     metric.name: metric
-    for metric in (TimeToAccuracy, StepsToAccuracy, StepLatency, InferenceLatency, BitsPerByte)
+    for metric in (
+        TimeToAccuracy,
+        StepsToAccuracy,
+        StepLatency,
+        InferenceLatency,
+        BitsPerByte,
+        TokensPerSecond,
+        ModelFlopUtilisation,
+    )
 }
 OPEN: Final = "INCONCLUSIVE"
 LATER = "known when the run has ended"

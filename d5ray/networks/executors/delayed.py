@@ -6,8 +6,9 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.networks.executors.executor import Evaluation, Executor
+from d5ray.networks.executors.executor import Executor
 from d5ray.networks.executors.gradient_buckets import OnReady
+from d5ray.networks.executors.wrapped import WrappedExecutor
 
 FORWARD_SHARE = 1 / 3  # of a gradient's time: the backward pass takes about twice the forward pass
 
@@ -25,7 +26,7 @@ class Stretch(ABC):
 
 
 @final
-class DelayedExecutor(Executor):
+class DelayedExecutor(WrappedExecutor):
     """A wrapper that delays another executor: first the inner one computes, then the time passes.
 
     Buckets are announced while the time of the backward pass goes by, at equal intervals, outside the
@@ -33,13 +34,9 @@ class DelayedExecutor(Executor):
     """
 
     def __init__(self, inner: Executor, stretch: Stretch) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._stretch = stretch
         self._random = inner.random_state()  # its own, whoever computes in between
-        self._hold(inner)
-
-    def inference(self, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return self._inner.inference(inputs)
 
     def inference_and_backprop(
         self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], on_ready: OnReady | None = None
@@ -63,9 +60,6 @@ class DelayedExecutor(Executor):
             self.backward_ns += stretch.pass_time((1 - FORWARD_SHARE) / len(self._buckets.ranges))
             on_ready(begin, end)
         return loss
-
-    def evaluate(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Evaluation:
-        return self._inner.evaluate(inputs, labels)
 
     def random_state(self) -> np.ndarray[Any, Any]:
         return self._random

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from d5ray.networks.executors.executor import Evaluation
+from d5ray.networks.executors.trees import leaves, mapped
 from d5ray.operators.loss import Loss
 
 Array = np.ndarray[Any, Any]
@@ -22,22 +23,33 @@ def evaluated(judge: Judge, loss: Loss, inputs: Array, labels: Array, batch: int
     total, right = 0.0, 0
     for start in range(0, len(labels), batch):
         truth = labels[start : start + batch]
-        mean, found = judge(inputs[start : start + batch], truth)
-        total += mean * len(truth)
+        mean, found = judge(mapped(lambda array, at=start: array[at : at + batch], inputs), truth)
+        total += mean * counted(loss, truth, len(truth))
         right += found
     return concluded(loss, total, right, labels)
 
 
 def concluded(loss: Loss, total: float, right: float, labels: Array) -> Evaluation:
     """The evaluation, of a loss that was added up over the samples; right: how many labels are."""
-    accuracy = right / labels.size if loss.classifies else math.nan
-    return Evaluation(loss=total / len(labels), accuracy=accuracy)
+    labels_that_count = max(1, counted(loss, labels, labels.size))
+    accuracy = right / labels_that_count if loss.classifies else math.nan
+    samples = max(1, counted(loss, labels, len(labels)))
+    return Evaluation(
+        loss=total / samples, accuracy=accuracy, weight=None if loss.ignored is None else samples
+    )
+
+
+def counted(loss: Loss, labels: Array, otherwise: int) -> int:
+    """The labels that a loss does not ignore; where it ignores none, the other number."""
+    return otherwise if loss.ignored is None else int((labels != loss.ignored).sum())
 
 
 def samples_at_once(inputs: Array, labels: int) -> int:
     """The number of samples evaluated at a time, of inputs that have that many labels."""
-    by_labels = LABELS_AT_ONCE * len(inputs) // max(1, labels)
-    by_bytes = BYTES_AT_ONCE * len(inputs) // max(1, inputs.nbytes)
+    arrays: list[Array] = [array for _, array in leaves(inputs)]
+    count = len(arrays[0])
+    by_labels = LABELS_AT_ONCE * count // max(1, labels)
+    by_bytes = BYTES_AT_ONCE * count // max(1, sum(each.nbytes for each in arrays))
     return max(1, min(by_labels, by_bytes))
 
 

@@ -15,10 +15,14 @@ from d5ray.networks.executors.slots import Slot, by_name
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Mean loss and accuracy (0..1) over a whole split; NaN where the loss does not classify."""
+    """Mean loss and accuracy (0..1) over a whole split; NaN where the loss does not classify.
+
+    weight: the labels that count, where the loss ignores some.
+    """
 
     loss: float
     accuracy: float
+    weight: int | None = None
 
 
 class FlatExecutor(ABC):
@@ -30,12 +34,15 @@ class FlatExecutor(ABC):
     What the model changes without training it, such as the running mean and variance of a BatchNorm, its
     buffers, stands in `untrained` (m,), one more flat array of which the model's tensors are views (m may be
     0), and in `counters`, the model's integer and boolean arrays as they are. They are kept up to date by
-    training passes, and may be written in place, as the parameters may.
+    training passes, and may be written in place, as the parameters may. `state_slots` and `counter_names`
+    say what they are called.
     """
 
     parameters: Any
     gradients: Any
     slots: tuple[Slot, ...]
+    state_slots: tuple[Slot, ...] = ()
+    counter_names: tuple[str, ...] = ()
     untrained: Any
     counters: tuple[Any, ...]
     _holder: "FlatBuffers | FlatExecutor"
@@ -45,6 +52,7 @@ class FlatExecutor(ABC):
         self._holder = holder
         self.parameters, self.gradients, self.slots = holder.parameters, holder.gradients, holder.slots
         self.untrained, self.counters = holder.untrained, holder.counters
+        self.state_slots, self.counter_names = holder.state_slots, holder.counter_names
 
     def numpy_parameters(self) -> np.ndarray[Any, Any]:
         """A copy of the flat parameters (n,) in host memory."""
@@ -58,6 +66,25 @@ class FlatExecutor(ABC):
     def named_state(self) -> dict[str, np.ndarray[Any, Any]]:
         """A copy of every array behind `untrained` and `counters` under its name, in host memory."""
         return self._holder.named_state()
+
+    def state_dict(self, parameters: Any = None) -> dict[str, np.ndarray[Any, Any]]:
+        """A copy of every tensor of the model by the model's own names and types, in host memory.
+
+        These are parameters, trained or not, and buffers; a tensor with several names is there under each.
+        parameters (n,): other values of the flat parameters, in host memory.
+        """
+        if (holder := getattr(self, "_holder", None)) is not None:
+            found: dict[str, np.ndarray[Any, Any]] = holder.state_dict(parameters)
+            return found
+        own = self.numpy_parameters()  # of an executor of the user's, which has no holder
+        named = by_name(own if parameters is None else np.asarray(parameters, own.dtype), self.slots)
+        return {name: np.array(value) for name, value in named.items()} | self.named_state()
+
+    @property
+    def array_framework(self) -> str:
+        """The name of the framework whose arrays the model's tensors are, such as "torch" or "numpy"."""
+        holder = getattr(self, "_holder", None)
+        return "numpy" if holder is None else str(holder.array_framework)
 
     def use_buffers(self, allocate: Allocate) -> None:
         """Move `parameters` and `gradients` (n,) into memory of the caller's; their values are kept.
@@ -124,9 +151,10 @@ class Executor(FlatExecutor):
         self, pieces: Iterable[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]
     ) -> Evaluation:
         """Evaluate samples that come in pieces (inputs, labels), at least one; none is kept."""
-        found = [(self.evaluate(inputs, labels), len(labels)) for inputs, labels in pieces]
-        if len(found) == 1:
-            return found[0][0]
+        judged = [(self.evaluate(inputs, labels), len(labels)) for inputs, labels in pieces]
+        if len(judged) == 1:
+            return judged[0][0]
+        found = [(each, samples if each.weight is None else each.weight) for each, samples in judged]
         total = sum(samples for _, samples in found)
         return Evaluation(
             loss=sum(each.loss * samples for each, samples in found) / total,

@@ -1,7 +1,7 @@
 """FlatBuffers: parameters, gradients and other state as flat arrays, with a view for every tensor"""
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.array_library import ArrayLibrary, HostArray, Tensors
 from d5ray.networks.executors.slots import Slot, by_name
 
+NO_TENSORS: Final[Tensors] = {}
 Allocate = Callable[[int, str], HostArray]
 
 
@@ -28,15 +29,16 @@ class FlatBuffers:
         state: Tensors,
         library: ArrayLibrary,
         default: Any = np.float32,
-        counters: tuple[Any, ...] = (),
+        counters: Tensors = NO_TENSORS,
     ) -> None:
-        self._library, self._tensors, self.counters = library, parameters, counters
-        self.slots, self._state_slots = _slots(parameters), _slots(state)
+        self._library, self._tensors = library, parameters
+        self.counters, self.counter_names = tuple(counters.values()), tuple(counters)
+        self.slots, self.state_slots = _slots(parameters), _slots(state)
         empty = library.put(np.empty(0, default))
         values = self._joined("parameters", parameters, empty)
         self._lay_into(values, library.xp.zeros_like(values))
         self.untrained = self._joined("buffers", state, values[:0])
-        self.state_views = by_name(self.untrained, self._state_slots)
+        self.state_views = by_name(self.untrained, self.state_slots)
         library.lay(state, self.state_views, {})
 
     def use_buffers(self, allocate: Allocate) -> None:
@@ -63,7 +65,26 @@ class FlatBuffers:
     def named_state(self) -> dict[str, HostArray]:
         """A copy of every array of the state under its name, in host memory."""
         flat = self._library.get(self.untrained)
-        return {name: np.array(view) for name, view in by_name(flat, self._state_slots).items()}
+        return {
+            name: np.array(view) for name, view in by_name(flat, self.state_slots).items()
+        } | self._counted
+
+    def state_dict(self, parameters: HostArray | None = None) -> dict[str, HostArray]:
+        """A copy of every tensor of parameters and state; see `FlatExecutor.state_dict`."""
+        own = self._library.host(self.parameters)
+        flat = own if parameters is None else np.asarray(parameters, own.dtype)
+        parts = by_name(flat, self.slots) | by_name(self._library.host(self.untrained), self.state_slots)
+        return {name: np.array(view) for name, view in parts.items()} | self._counted
+
+    @property
+    def _counted(self) -> dict[str, HostArray]:
+        named = zip(self.counter_names, self.counters, strict=True)
+        return {name: np.array(self._library.host(value)) for name, value in named}
+
+    @property
+    def array_framework(self) -> str:
+        """The name of the array library."""
+        return self._library.name
 
     def _lay_into(self, parameters: Any, gradients: Any) -> None:
         self.parameters, self.gradients = parameters, gradients

@@ -1,5 +1,6 @@
 """Frameworks of models, found by their class; a framework is asked by name, when it is needed"""
 
+import functools
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +14,7 @@ def framework_of(model: Any) -> Any:
 
     Raises `ConfigurationError` for what is no model of PyTorch or Keras.
     """
-    bases = {each.__module__.partition(".")[0] for each in type(model).__mro__}
+    bases = packages_of(model)
     for package, adapter in ADAPTERS.items():
         if package in bases:
             return import_module(adapter)
@@ -21,3 +22,17 @@ def framework_of(model: Any) -> Any:
         f"{model!r} is no model of PyTorch (an nn.Module) or Keras: give one, or read an ONNX file "
         "(from_onnx)"
     )
+
+
+def packages_of(model: Any) -> frozenset[str]:
+    """The packages in which the class of a model is written, and those that it derives from.
+
+    model: an object, a class, or a partial function of one.
+
+    >>> "collections" in packages_of(type("Own", (__import__("collections").Counter,), {}))
+    True
+    """
+    while isinstance(model, functools.partial):
+        model = model.func
+    kind = model if isinstance(model, type) else type(model)
+    return frozenset(each.__module__.partition(".")[0] for each in kind.__mro__)

@@ -98,9 +98,35 @@ def counted_costs(network: Network, batch: int = 1) -> NetworkCosts:
         seconds[node.name] = max(cost.flops / FLOPS, cost.bytes / BANDWIDTH)
         flops[node.name] = cost.flops
         kept[node.name] = sum(each.bytes for each in made if each is not None and is_floating(each.dtype))
+    return NetworkCosts(seconds, flops, kept, tensor_bytes(network, batch), measured=False)
+
+
+def pass_flops(network: Network, batch: int, *, training: bool) -> int:
+    """The operations of a pass over a batch, in training backwards too; 0 where those of a node are unknown.
+
+    batch: stands for every open size.
+    """
+    known = {name: _closed(each, batch) for name, each in network.descriptors.items()}
+    total = 0
+    for node in network.nodes:
+        given, made = (tuple(known.get(name) for name in names) for names in (node.inputs, node.outputs))
+        context = replace(network.site(node), inputs=given, outputs=made)
+        for count in (forward_cost, backward_cost) if training else (forward_cost,):
+            try:
+                cost = count(context)
+            except ConfigurationError:  # an unknown shape, or an operator of one's own
+                return 0
+            total += 0 if cost is None else cost.flops
+    return total
+
+
+def tensor_bytes(network: Network, batch: int) -> dict[str, int]:
+    """The bytes of every tensor that a node makes for a batch, by its name, where they are known."""
     outputs = [name for node in network.nodes for name in node.outputs]
-    sizes = {name: each.bytes for name in outputs if (each := known.get(name)) is not None}
-    return NetworkCosts(seconds, flops, kept, sizes, measured=False)
+    known = {
+        name: _closed(network.descriptors[name], batch) for name in outputs if name in network.descriptors
+    }
+    return {name: each.bytes for name, each in known.items() if each is not None}
 
 
 def _counted(context: NodeContext) -> NodeCost:

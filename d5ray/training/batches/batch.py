@@ -5,12 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from d5ray.networks.executors.trees import Tree
+
 
 @dataclass(frozen=True)
 class Batch:
     """One agent's samples of one step; see `Draw` for the weight."""
 
-    inputs: np.ndarray[Any, Any]  # (batch, ...)
+    inputs: Tree  # (batch, ...), or a dictionary or a tuple of such
     labels: np.ndarray[Any, Any]  # (batch, ...), or targets that are no classes
     weight: float
     step: int

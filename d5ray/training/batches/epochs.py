@@ -9,7 +9,7 @@ from typing import Final, final
 
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
-from d5ray.training.schedules import Schedule
+from d5ray.training.schedules import Multiplied, Schedule
 
 BatchSize = int | Schedule
 
@@ -150,19 +150,34 @@ def check_batch_size(batch_size: object) -> None:
         check_count("batch_size", batch_size)
 
 
-def check_fits(batch_size: BatchSize, samples: int) -> None:
+def check_fits(batch_size: BatchSize, samples: int, accumulate: int = 1) -> None:
     """Raise `ConfigurationError` where the first batch of an agent has more samples than an epoch has.
+
+    accumulate: a step's batch has so many times `batch_size`.
 
     >>> check_fits(64, samples=50)
     Traceback (most recent call last):
     d5ray.errors.ConfigurationError: batch_size is 64, but an epoch has 50 samples to train on: take \
 batch_size=50 at most
     """
-    if size_at(batch_size, 0, 0) > samples:
+    size = size_at(batch_size, 0, 0)
+    if size > samples:
         raise ConfigurationError(
             f"batch_size is {batch_size!r}, but an epoch has {samples} samples to train on: take "
             f"batch_size={samples} at most"
         )
+    if size * accumulate > samples:
+        raise ConfigurationError(
+            f"accumulate is {accumulate} and batch_size {batch_size!r}: a step takes {size * accumulate} "
+            f"samples, but an epoch has {samples} to train on: take accumulate={samples // size} at most"
+        )
+
+
+def times(batch_size: BatchSize, count: int) -> BatchSize:
+    """A batch size that many times as large, also where it changes."""
+    if isinstance(batch_size, Schedule):
+        return batch_size if count == 1 else Multiplied(batch_size, count)
+    return batch_size * count
 
 
 def size_at(batch_size: BatchSize, epoch: int, step: int) -> int:

@@ -9,15 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from d5ray.errors import D5Error, DataError, first_line
+from d5ray.networks.executors.trees import Tree, leaves, mapped
 from d5ray.training.batches.batch import Batch
-from d5ray.training.datasets.samples import Array, Labels, Samples
+from d5ray.training.datasets.samples import Labels, Samples
 from d5ray.training.samplers import Draw
-from d5ray.training.transformations.composition import Transformations, at_test, transformed
+from d5ray.training.transformations.composition import Transformations, at_test, has_pixels, transformed
 
 PIECE_BYTES = 1 << 26  # of test samples that are read at a time
 PIECE_SAMPLES = 1024
 
-Prepared = tuple[Array, Labels]
+Prepared = tuple[Tree, Labels]  # inputs, an array or a tree of them, and labels
 
 
 class Loader:
@@ -39,11 +40,11 @@ class Loader:
         ahead: int = 0,
         threads: int = 1,
     ) -> None:
-        self._samples = samples
+        self._samples = samples.opened()
         self._transformations = transformations
         self._seed = seed
         self._ahead = 0 if samples.in_memory and not transformations else ahead
-        self._threads = max(1, min(threads, ahead))
+        self._threads = 1 if samples.in_order else max(1, min(threads, ahead))
         self._draws: Iterator[Draw] = iter(())
         self._coming: deque[tuple[Draw, Future[Prepared]]] = deque()
         self._pool: ThreadPoolExecutor | None = None
@@ -105,14 +106,14 @@ class Loader:
             ) from error
 
     def _made(self, indices: npt.NDArray[np.int64], epoch: int) -> Prepared:
-        inputs, labels = self._samples.take(indices)
-        if not self._transformations:
+        inputs, labels = self._samples.take_in(epoch, indices)
+        if not self._transformations and not has_pixels(inputs):
             return inputs, labels
         done = transformed(self._transformations, inputs, labels, indices, seed=self._seed, epoch=epoch)
         return done.inputs, done.labels
 
     def _first_to_fail(self, draw: Draw) -> str:
-        for index in draw.indices:
+        for index in () if self._samples.in_order else draw.indices:
             try:
                 self._made(np.array([index]), draw.epoch)
             except Exception:
@@ -132,9 +133,13 @@ def pieces_to_test(
     if samples.in_memory and not lasting:
         count = at_most or len(samples)
         for begin in range(0, len(samples), count):
-            yield samples.inputs[begin : begin + count], samples.labels[begin : begin + count]
+            yield (
+                mapped(lambda array, at=begin: array[at : at + count], samples.inputs),
+                samples.labels[begin : begin + count],
+            )
         return
-    sample_bytes = 4 * max(1, int(np.prod(samples.sample_shape)))
+    numbers = sum(int(np.prod(shape, dtype=int)) for _, shape in leaves(samples.sample_shape))
+    sample_bytes = 4 * max(1, numbers)
     count = max(1, min(at_most or PIECE_SAMPLES, PIECE_BYTES // sample_bytes))
     for begin in range(0, len(samples), count):
         indices = np.arange(begin, min(begin + count, len(samples)), dtype=np.int64)

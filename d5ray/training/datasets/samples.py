@@ -10,11 +10,13 @@ import numpy.typing as npt
 
 from d5ray.checks import check_kind, shown
 from d5ray.errors import DataError
+from d5ray.networks.executors.trees import Tree
 
-Shape = tuple[int, ...]
+Shape = tuple[int, ...]  # or a tree of such, where inputs are one of arrays
 Array = np.ndarray[Any, Any]
 Labels = npt.NDArray[Any]  # int64 of classes, or float32 of other targets
 Indices = npt.NDArray[np.int64]
+IGNORED = -100  # a label that counts for nothing where the loss says so, as PyTorch has it
 
 
 class Samples(ABC):
@@ -25,12 +27,13 @@ class Samples(ABC):
     """
 
     in_memory: ClassVar[bool] = False  # whether `take` is no more than copying
+    in_order: ClassVar[bool] = False  # whether they can only be had one after the other, see `SampleStream`
     sample_shape: Shape
 
     if TYPE_CHECKING:  # a subclass may keep them as they are
 
         @property
-        def inputs(self) -> Array: ...
+        def inputs(self) -> Tree: ...
 
         @property
         def labels(self) -> Labels: ...
@@ -39,13 +42,22 @@ class Samples(ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def take(self, indices: npt.NDArray[np.int64]) -> tuple[Array, Labels]:
-        """Copies of inputs (n, ...) of float32 or int64, and labels (n, ...) of int64, C-contiguous; or
-        targets of float32 in their place.
+    def take(self, indices: npt.NDArray[np.int64]) -> tuple[Tree, Labels]:
+        """Copies of inputs (n, ...) of float32, int64 or uint8 (pixels), and labels (n, ...) of int64, all
+        C-contiguous; or targets of float32 in their place. Inputs may be a tree of arrays, see
+        `d5ray.networks.executors.trees`; the sample's shape is then one of shapes.
 
         indices: (n,), in any order, also repeated. Several threads may call it at a time.
         Raises `DataError` for a sample that cannot be read, with its name.
         """
+
+    def take_in(self, epoch: int, indices: npt.NDArray[np.int64]) -> tuple[Tree, Labels]:
+        """See `take`; those of an endless stream are others in every epoch."""
+        return self.take(indices)
+
+    def opened(self) -> "Samples":
+        """The samples for one agent to draw from; of a stream, from a place of its own."""
+        return self
 
     @property
     @abstractmethod
@@ -73,7 +85,7 @@ class OnDemand(Samples):
         """The labels of all samples, in memory: (N, ...)."""
 
     @property
-    def inputs(self) -> Array:
+    def inputs(self) -> Tree:
         """All samples as one array (N, ...), gathered anew at every use: it must fit the memory."""
         return self.take(np.arange(len(self)))[0]
 
@@ -130,7 +142,7 @@ class Subset(OnDemand):
     def highest_label(self) -> int:
         return int(self.labels.max(initial=-1)) if self.whole.highest_label >= 0 else -1
 
-    def take(self, indices: npt.NDArray[np.int64]) -> tuple[Array, Labels]:
+    def take(self, indices: npt.NDArray[np.int64]) -> tuple[Tree, Labels]:
         return self.whole.take(self.indices[indices])
 
     def add_to(self, digest: "hashlib._Hash", part: str) -> None:

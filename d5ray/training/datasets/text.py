@@ -43,9 +43,8 @@ def load_text(*, paths: Paths = (), length: int = 128, test_fraction: float = 0.
     """
     check_count("length", length, 1)
     check_number("test_fraction", test_fraction, low=0.0, low_included=False, high=1.0)
-    files = _files(paths)
-    text = b"".join(map(_read, files)) if files else _reference()
-    return _divided("text", text, _where(files), length, test_fraction)
+    text, where = text_at(paths)
+    return _divided("text", text, where, length, test_fraction)
 
 
 def load_stdlib(
@@ -73,6 +72,18 @@ def load_stdlib(
     check_count("length", length, 1)
     check_count("most_bytes", most_bytes, 1)
     check_number("test_fraction", test_fraction, low=0.0, low_included=False, high=1.0)
+    text, where = text_of_stdlib(most_bytes, folder)
+    return _divided("stdlib", text, where, length, test_fraction)
+
+
+def text_at(paths: Paths) -> tuple[bytes, str]:
+    """The bytes of files, or of Python's language reference without any, and where they are, in words."""
+    files = _files(paths)
+    return b"".join(map(_read, files)) if files else _reference(), _where(files)
+
+
+def text_of_stdlib(most_bytes: int, folder: str | Path | None = None) -> tuple[bytes, str]:
+    """The bytes of modules of Python's standard library, see `load_stdlib`, and where they are, in words."""
     place = Path(sysconfig.get_path("stdlib") if folder is None else folder).expanduser()
     modules = sorted(place.glob("*.py"), key=lambda file: hashlib.sha256(file.name.encode()).digest())
     taken, left = [], most_bytes
@@ -86,7 +97,7 @@ def load_stdlib(
             f"data set 'stdlib': found no module of at most {most_bytes // 10} bytes in {place}, expected "
             "Python's own: set the folder where they lie, or more most_bytes"
         )
-    return _divided("stdlib", b"".join(taken), f"{len(taken)} modules of {place}", length, test_fraction)
+    return b"".join(taken), f"{len(taken)} modules of {place}"
 
 
 def load_wikitext(root: Path, download: bool, *, length: int = 128) -> Dataset:
@@ -114,7 +125,7 @@ def load_wikitext(root: Path, download: bool, *, length: int = 128) -> Dataset:
                 f"data set 'wikitext': found {len(text)} bytes in {file}, expected at least length + 1 = "
                 f"{length + 1}: fetch it again, or choose a smaller length"
             )
-    train, test = (_windows(_tokens(text), length) for text in texts)
+    train, test = (windows(_tokens(text), length) for text in texts)
     return Dataset("wikitext", train, test, BYTES)
 
 
@@ -130,14 +141,15 @@ def _divided(name: str, text: bytes, where: str, length: int, test_fraction: flo
         )
     tokens = _tokens(text)
     train, test = tokens[: len(tokens) - tested], tokens[len(tokens) - tested :]
-    return Dataset(name, _windows(train, length), _windows(test, length), BYTES)
+    return Dataset(name, windows(train, length), windows(test, length), BYTES)
 
 
 def _tokens(text: bytes) -> npt.NDArray[np.int64]:
     return np.frombuffer(text, np.uint8).astype(np.int64)
 
 
-def _windows(tokens: npt.NDArray[np.int64], length: int) -> Split:
+def windows(tokens: npt.NDArray[np.int64], length: int) -> Split:
+    """Windows that follow one another, as inputs, and what follows each of their tokens, as labels."""
     count = (len(tokens) - 1) // length
     inputs, labels = (tokens[first : first + count * length].reshape(count, length) for first in (0, 1))
     return Split(inputs.copy(), labels.copy())

@@ -22,7 +22,7 @@ Points = list[tuple[float, float]]
 
 @final
 class LearningCurves(Event):
-    """Evaluates some training samples after every epoch beside the test set, and draws both.
+    """Evaluates some training samples after every epoch beside those held out, and draws both.
 
     Every agent records `training_loss` and `training_accuracy`; the first one writes `learning_curves.svg`
     into the run's folder. What a network cannot do on samples it has trained on, and what it can do there
@@ -58,15 +58,15 @@ class LearningCurves(Event):
 
     def after_run(self, moment: Moment) -> None:
         if moment.rank == 0 and self._curves["training_loss"]:
-            moment.keep(NAME, drawing(self._curves).encode())
+            moment.keep(NAME, drawing(self._curves, moment.dataset.held_out_name).encode())
 
 
-def drawing(curves: dict[str, Points]) -> str:
+def drawing(curves: dict[str, Points], held_out: str = "test") -> str:
     """An SVG with a panel for the losses and one for the accuracies, each over the epochs."""
     panels = []
     for number, quality in enumerate(("loss", "accuracy")):
         training, test = curves[f"training_{quality}"], curves[f"test_{quality}"]
-        panels += list(_panel(number * (WIDTH + 2 * MARGIN), quality, training, test))
+        panels += list(_panel(number * (WIDTH + 2 * MARGIN), quality, training, (held_out, test)))
     width, height = 2 * (WIDTH + 2 * MARGIN), HEIGHT + TOP + MARGIN
     return "\n".join(
         [
@@ -80,7 +80,8 @@ def drawing(curves: dict[str, Points]) -> str:
     )
 
 
-def _panel(left: float, quality: str, training: Points, test: Points) -> Iterator[str]:
+def _panel(left: float, quality: str, training: Points, held_out: tuple[str, Points]) -> Iterator[str]:
+    name_of_test, test = held_out
     points = [point for curve in (training, test) for point in curve if math.isfinite(point[1])]
     if not points:
         return
@@ -100,7 +101,9 @@ def _panel(left: float, quality: str, training: Points, test: Points) -> Iterato
         yield _text(place((epoch, ticks[0]))[0], y0 + 18, str(epoch), "middle")
     yield _text(x0 + WIDTH / 2, y0 + 38, "epoch", "middle")
     yield _text(x0, TOP - 32, quality, "start", INK, 15)
-    for at, (name, colour, curve) in enumerate((("training", TRAINING, training), ("test", TEST, test))):
+    for at, (name, colour, curve) in enumerate(
+        (("training", TRAINING, training), (name_of_test, TEST, test))
+    ):
         if not curve:
             continue
         drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(place, curve) if math.isfinite(y))

@@ -32,7 +32,7 @@ class Event:
       after_sampling   it is there, as moment.batch; the step takes what is in its place afterwards
       before_step      the distributed optimizer's step is about to begin
       after_step       it is over: moment.loss, moment.step steps are done
-      before_test      an evaluation on the test set begins; parameters are those to be evaluated
+      before_test      an evaluation begins, on moment.split; parameters are those to be evaluated
       after_test       it is over: moment.evaluation
       after_epoch      the epoch is over, with its evaluation if there is one
       after_run        the call of `train` ends, at its last step, stopped, or by a loss that is NaN, but not

@@ -6,6 +6,7 @@ from typing import final
 import numpy as np
 
 from d5ray.checks import check_count
+from d5ray.networks.executors.trees import Tree, mapped
 from d5ray.training.batches.loader import pieces_to_test
 from d5ray.training.datasets.samples import Subset
 from d5ray.training.events.event import Event
@@ -41,7 +42,7 @@ class MeasureInference(Event):
         if not moment.completed or not len(test):
             return
         batches = -(-len(test) // self.batch_size)
-        kept: dict[int, np.ndarray] = {}  # so that reading is not measured
+        kept: dict[int, Tree] = {}  # so that reading is not measured
         for call in range(-WARM_UP, self.calls):
             number = call % batches
             if number not in kept:
@@ -52,9 +53,9 @@ class MeasureInference(Event):
             if call >= 0:
                 moment.record(INFERENCE_TIME, seconds, "s", phase="test", step=call)
 
-    def _batch(self, moment: Moment, number: int) -> np.ndarray:
+    def _batch(self, moment: Moment, number: int) -> Tree:
         """Samples (batch, ...) as the network gets them; the last batch may be smaller."""
         first = number * self.batch_size
         indices = np.arange(first, min(first + self.batch_size, len(moment.dataset.test)), dtype=np.int64)
         inputs, _ = next(pieces_to_test(Subset(moment.dataset.test, indices), moment.transformations))
-        return np.ascontiguousarray(inputs)
+        return mapped(np.ascontiguousarray, inputs)

@@ -6,7 +6,7 @@ from typing import Any, Protocol, final
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.executor import Evaluation, Executor
 from d5ray.training.batches.batch import Batch
-from d5ray.training.datasets import Dataset
+from d5ray.training.datasets import Dataset, Samples
 from d5ray.training.transformations import Transformation
 
 
@@ -38,11 +38,14 @@ class Moment:
     batch            this agent's share of the step, from after_sampling to after_step; in after_sampling
                      another one may be put in its place
     loss             of the last step, on this agent's samples; NaN where it had none
-    evaluation       the last one on the test set; None before the first
+    evaluation       the last one; None before the first
+    split            which samples that was on, or is on that is under way: 'validation' where there are such,
+                     and 'test' at the end of the training; else always 'test'
     completed        in after_run: whether the training came to its end, and nothing failed
     executor         the network: parameters, gradients, slots, inference
     dataset          what is trained and tested on
     transformations  what is done to each batch of it
+    precision        of training passes, as the experiment has it
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Moment:
         keeper: Keeper,
         now: Callable[[], int],
         stops: bool,
+        precision: str = "float32",
     ) -> None:
         self.rank = rank
         self.agents = agents
@@ -71,13 +75,26 @@ class Moment:
         self.batch: Batch | None = None
         self.loss = float("nan")
         self.evaluation: Evaluation | None = None
+        self.split = "test"
         self.completed = False
         self.stop_reason = ""
         self._keeper = keeper
         self._now = now
+        self.precision = precision
         self._stops = stops
         self._begun: int | None = None
         self._before = 0  # ns of training in calls that are over
+
+    @property
+    def evaluated(self) -> Samples:
+        """The samples of the evaluation that is under way, or was the last one."""
+        return self.dataset.splits[self.split]
+
+    @property
+    def looks_ahead(self) -> bool:
+        """True if the training may be changed by this evaluation: it is not the one on the test split beside
+        another to validate on."""
+        return self.split == "validation" or self.dataset.validation is None
 
     @property
     def elapsed_seconds(self) -> float:

@@ -87,7 +87,7 @@ class Play(Event):
         self._environments = Environments(name, worlds)
 
     def check(self, experiment: Any) -> None:
-        size = experiment.batch_size
+        size = experiment.step_batch_size
         if isinstance(size, int) and size % self.worlds:
             raise ConfigurationError(
                 f"{self!r} plays {self.worlds} environments side by side, which do not divide the batch size "

@@ -20,7 +20,7 @@ PIECE = 256  # samples
 class Quality(Event, ABC):
     """Subclass it, name what it measures in `records`, and write `measure`; it is one of the `events`.
 
-    Every evaluation ends with a pass of its own over the test split. A criterion on a value is one on a
+    Every evaluation ends with a pass of its own over its samples. A criterion on a value is one on a
     `LastEvaluation` of its name.
     """
 
@@ -36,10 +36,10 @@ class Quality(Event, ABC):
 
     @final
     def after_test(self, moment: Moment) -> None:
-        tested = pieces_to_test(moment.dataset.test, moment.transformations, PIECE)
+        tested = pieces_to_test(moment.evaluated, moment.transformations, PIECE)
         found = self.measure((moment.executor.inference(inputs), targets) for inputs, targets in tested)
         for name in self.records:
-            moment.record(name, found[name], phase="test", step=moment.step - 1)
+            moment.record(name, found[name], phase=moment.split, step=moment.step - 1)
 
 
 @final

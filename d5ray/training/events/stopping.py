@@ -13,7 +13,10 @@ OF: Final = {"test_loss": "min", "test_accuracy": "max", "loss": "min"}
 
 @final
 class StopAtAccuracy(Event):
-    """Ends after the first evaluation whose accuracy on the test set is at least so high, on any agent."""
+    """Ends after the first evaluation whose accuracy is at least so high, on any agent.
+
+    On the validation split where there is one, else on the test split.
+    """
 
     stops = True
 
@@ -27,8 +30,8 @@ class StopAtAccuracy(Event):
 
     def after_test(self, moment: Moment) -> None:
         assert moment.evaluation is not None
-        if moment.evaluation.accuracy >= self.accuracy:
-            moment.stop(f"test_accuracy {moment.evaluation.accuracy:.4f} reached {self.accuracy:g}")
+        if moment.looks_ahead and moment.evaluation.accuracy >= self.accuracy:
+            moment.stop(f"{moment.split}_accuracy {moment.evaluation.accuracy:.4f} reached {self.accuracy:g}")
 
 
 @final
@@ -68,7 +71,8 @@ class StopAfterSteps(Event):
 class StopAtPlateau(Event):
     """Ends when a quality has not become better for that many epochs.
 
-    of            'test_loss', 'test_accuracy', or 'loss', the mean training loss over the epoch
+    of            'test_loss', 'test_accuracy', or 'loss', the mean training loss over the epoch; the first
+                  two are of the validation split where there is one
     patience      epochs without improvement, one after the other
     least_change  what counts as an improvement must be larger than this
     """
@@ -108,7 +112,8 @@ class StopAtPlateau(Event):
         self._epochs += 1
         if self._epochs >= self.patience:
             best = -self._best if OF[self.of] == "max" else self._best
-            moment.stop(f"{self.of} has not become better than {best:.4g} for {self._epochs} epochs")
+            of = self.of.replace("test", moment.split)
+            moment.stop(f"{of} has not become better than {best:.4g} for {self._epochs} epochs")
 
     def _value(self, moment: Moment) -> float:
         """The value of this epoch; smaller is better."""

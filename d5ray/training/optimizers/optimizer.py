@@ -3,8 +3,9 @@
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Self, final
+from typing import Any, Final, Self, final
 
+from d5ray.checks import check_keywords
 from d5ray.networks.executors.slots import Slot
 from d5ray.training.arrays import fuses, in_host_memory
 from d5ray.training.batches.epochs import Epochs
@@ -13,6 +14,17 @@ from d5ray.training.schedules import Schedule
 State = dict[str, Any]
 Slots = tuple[Slot, ...]
 BLOCK = 2**18  # elements: a block of x and of all that belongs to it stays in the cache
+HINTS: Final = {
+    "lr": "the learning rate is learning_rate=0.1, or first",
+    "betas": "they are beta1=0.9 and beta2=0.999",
+    "eps": "it is epsilon=1e-8",
+    "alpha": "it is decay=0.99",
+    "weight_decay": "wrap it, as in WeightDecay(SGD(0.1), 1e-4); AdamW has its own",
+    "momentum": "take Momentum(0.1, 0.9)",
+    "nesterov": "take Nesterov(0.1, 0.9)",
+    "params": "agents have models of their own: leave it out",
+    "clipnorm": "wrap it, as in ClipNorm(SGD(0.1), 1.0)",
+}  # instead of what other libraries take
 STEPS = "t"  # in a state: the steps so far, this one included
 
 
@@ -30,6 +42,11 @@ class Optimizer(ABC):
     """
 
     learning_rate: float
+
+    def __new__(cls, *_: object, **given: object) -> Self:
+        """Names what PyTorch's users write first."""
+        check_keywords(cls, given, HINTS)
+        return super().__new__(cls)
 
     @property
     def elementwise(self) -> bool:

@@ -12,6 +12,7 @@ from d5ray.training.transformations.flip import RandomFlip
 from d5ray.training.transformations.normalize import Normalize
 from d5ray.training.transformations.replicate import ReplicateBatch
 from d5ray.training.transformations.resize import Resize
+from d5ray.training.transformations.scale_pixels import ScalePixels
 from d5ray.training.transformations.transformation import Sampled, Transformation
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "ReplicateBatch",
     "Resize",
     "Sampled",
+    "ScalePixels",
     "Transformation",
     "at_test",
     "check_transformations",

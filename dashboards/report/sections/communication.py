@@ -143,5 +143,5 @@ def _traffic(settings: Sequence[Setting]) -> ReportTable:
             count = "–" if messages.value is None else f"{messages.value:,.0f}"
             exchange = told(setting.estimate(ExchangeTime()), "s")
             rows.append((setting.label, size(sent.value), each, count, exchange))
-    header = ("setting", "sent by an agent", "a step", "messages", "exchange of a step, 95 % interval")
+    header = ("setting", "sent by an agent", "a step", "messages", "median exchange of a step, 95 % interval")
     return ReportTable("Traffic of the agent that sent most", header, rows, frozenset({1, 2, 3, 4}))

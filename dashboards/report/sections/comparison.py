@@ -11,7 +11,7 @@ from d5ray.dashboards.report.quantities import unit_of
 from d5ray.dashboards.report.sections.verdict import other_rate
 from d5ray.dashboards.report.subject import Setting, Subject
 from d5ray.metrics.judge.comparison import METRICS, RunComparison, compare
-from d5ray.metrics.judge.differences import BAD, GOOD, TOLERANCE, MetricDifference
+from d5ray.metrics.judge.differences import BAD, DECIDED, GOOD, TOLERANCE, MetricDifference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -21,7 +21,7 @@ FORMS: Final = dict.fromkeys(GOOD, "o") | dict.fromkeys(BAD, "X") | {"inconclusi
 MOST_COMPARED: Final = 6  # settings
 MOST_NAMED: Final = 6  # keys of FIXED
 COMPLETED: Final = "completed"
-DECIDED: Final = ("same", "differs", *GOOD, *BAD)
+CLEAR: Final = (*DECIDED, "different", *BAD)
 
 
 def section(subject: Subject) -> Section | None:
@@ -86,9 +86,8 @@ def _table(first: Setting, other: Setting, found: RunComparison) -> ReportTable:
         ratio = "–" if each.ratio is None else f"{each.ratio:.3f}"
         interval = "" if each.low is None or each.high is None else f"[{each.low:.3f}, {each.high:.3f}]"
         values = (unit.text(each.first), unit.text(each.second), unit.name)
-        rows.append(
-            (each.metric, *values, ratio, interval, str(each.n), TableCell(each.verdict, _mark(each)))
-        )
+        word = TableCell(each.verdict, _mark(each))
+        rows.append((each.metric, *values, ratio, interval, str(each.n), word, each.estimator))
     header = (
         "metric",
         "first",
@@ -98,6 +97,7 @@ def _table(first: Setting, other: Setting, found: RunComparison) -> ReportTable:
         "95 % interval",
         "pairs",
         "the second is",
+        "estimator of a run",
     )
     return ReportTable(
         f"{other.label} (second) and {first.label} (first)", header, rows, frozenset({1, 2, 4, 5, 6})
@@ -107,7 +107,7 @@ def _table(first: Setting, other: Setting, found: RunComparison) -> ReportTable:
 def _mark(found: MetricDifference) -> Mark:
     if found.verdict in GOOD:
         return "good"
-    return "bad" if found.verdict in BAD else "" if found.verdict in DECIDED else "open"
+    return "bad" if found.verdict in BAD else "" if found.verdict in CLEAR else "open"
 
 
 def _drawn(found: Sequence[MetricDifference]) -> "Drawing":

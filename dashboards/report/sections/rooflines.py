@@ -1,11 +1,11 @@
-"""The section of operators: every measured one below the roof of the machine's own peaks
+"""The section of `d5ray bench`: what was measured, where it can be below the roof of the machine's peaks
 
 Williams, Waterman and Patterson, doi 10.1145/1498765.1498785. `dashboards.roofline_picture` draws the same
 without matplotlib, for the run's own folder; here the intervals are drawn too.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -14,26 +14,39 @@ from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.sections.studies import converted
 from d5ray.dashboards.report.subject import Member, Subject
 from d5ray.dashboards.terminal.operator_tables import Measured, explained, left_out, measured, sections
-from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME, PEAK_BYTE_RATE, PEAK_FLOP_RATE, peak
+from d5ray.metrics.definitions.operator_calls import (
+    OPERATOR_TIME,
+    PEAK_BYTE_RATE,
+    PEAK_FLOP_RATE,
+    peak,
+    timed_by,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 
+OPERATORS: Final = "Operators"
+
+
 def section(subject: Subject) -> Section | None:
-    """A roofline and a table for each run that measured operators by problems; None where none did."""
+    """A table, and where peaks are known a roofline, for each run of a bench; None where there is none."""
     blocks: list[Block] = []
+    kinds = set()
     for member in subject.members:
-        if OPERATOR_TIME in member.measured and "problems" in member.described:
+        if "problems" in member.described and timed_by(member.described) in member.measured:
             blocks += _of(member)
-    return Section("operators", "Operators", tuple(blocks)) if blocks else None
+            kinds.add(timed_by(member.described))
+    title = OPERATORS if kinds == {OPERATOR_TIME} else "Bench"
+    return Section("operators", title, tuple(blocks)) if blocks else None
 
 
 def _of(member: Member) -> list[Block]:
     tables, found = member.run.tables(), measured(member.run)
     flops, moved = peak(tables, PEAK_FLOP_RATE), peak(tables, PEAK_BYTE_RATE)
     blocks: list[Block] = []
-    if found and flops is not None and moved is not None:
+    drawn = [each for each in found if each.intensity]  # of which the operations are known
+    if drawn and flops is not None and moved is not None:
         told = (
             "Operations a second over operations a byte that must be moved, with 95 % intervals. The roof is "
             f"what was measured in this run: {flops[0] / 1e9:.4g} GFLOP/s ({flops[1]}, a square product) and "
@@ -41,14 +54,15 @@ def _of(member: Member) -> list[Block]:
         )
         roof = flops[0], moved[0]
         blocks.append(
-            Figure(f"roofline-{member.name}", f"Roofline: {member.name}", told, lambda: _drawn(found, *roof))
+            Figure(f"roofline-{member.name}", f"Roofline: {member.name}", told, lambda: _drawn(drawn, *roof))
         )
-    elif found:
+    elif drawn:
         blocks.append(Note(f"{member.name} measured no peaks, so there is no roof to draw."))
     for group in sections(found, member.described["frameworks"]):
-        blocks.append(converted(group, "Operators: "))
+        what = OPERATORS if timed_by(member.described) == OPERATOR_TIME else member.described["title"]
+        blocks.append(converted(group, f"{what}: "))
     blocks += [Note(f"Above 100 %, {text}.") for text in explained(member.run, found)]
-    blocks += [Note(text) for text in left_out(tables)]
+    blocks += [Note(text) for text in left_out(tables, timed_by(member.described))]
     return blocks
 
 

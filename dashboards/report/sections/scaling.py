@@ -57,7 +57,7 @@ def section(subject: Subject) -> Section | None:
         Figure(
             f"scaling-{found.kind}",
             f"{found.kind.capitalize()} scaling",
-            f"Speed-up and efficiency over {_base(found)}; the dashed line is the ideal.",
+            f"Median speed-up and efficiency over {_base(found)}; the dashed line is the ideal.",
             lambda: _drawn(found),
         ),
         _table(found),
@@ -131,7 +131,7 @@ def _drawn(found: ScalingCurve) -> "Drawing":
         above.set_ylabel("speed-up (1)" if found.kind == "strong" else "scaled speed-up (1)")
         above.legend(loc="upper left")
         below.set_ylabel(f"{found.kind} efficiency (1)")
-        below.set_xlabel("agents (1)")
+        below.set_xlabel("agents")
         below.set_xticks(agents, [f"{each:g}" for each in agents])
         return figure
 

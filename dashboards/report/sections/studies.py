@@ -11,6 +11,8 @@ def section(subject: Subject) -> Section | None:
     """The numbers behind the ratios of runs that measured baselines; None for runs of agents."""
     blocks: list[Block] = []
     for member in subject.members:
+        if "problems" in member.described:  # of a bench, which has a section of its own
+            continue
         scopes = member.view.ask("SELECT DISTINCT scope FROM samples")["scope"].to_pylist()
         if any("[" in scope for scope in scopes):
             prefix = f"{member.name}: " if len(subject.members) > 1 else ""

@@ -1,7 +1,7 @@
 """The section of verdicts: which runs, every criterion with its interval, and the key figures"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,6 +16,8 @@ from d5ray.metrics.definitions.asynchrony import AsynchronousThroughput
 from d5ray.metrics.definitions.catalogue import CATALOGUE, Throughput, Verdict
 from d5ray.metrics.judge.criteria import Criterion, Metric
 from d5ray.metrics.statistics.intervals import Estimate
+from d5ray.metrics.views.estimators import estimators
+from d5ray.metrics.views.run_labels import differences, in_words
 from d5ray.metrics.views.verdicts import so_far
 
 if TYPE_CHECKING:
@@ -27,7 +29,8 @@ COLOURS: Final = {"PASS": figure_style.GOOD, "FAIL": figure_style.BAD, "INCONCLU
 FORMS: Final = {"PASS": "o", "FAIL": "X", "INCONCLUSIVE": "D"}
 MOST_DRAWN: Final = 30  # criteria in one picture
 KEY_FIGURES: Final = (
-    "test_accuracy", "test_loss", "loss", "step_time", "samples_per_second",
+    "test_accuracy", "test_loss", "validation_accuracy", "validation_loss", "loss", "step_time",
+    "samples_per_second",
     "asynchronous_samples_per_second", "exchange_time", "predicted_exchange_time", "evaluation_time",
     "bytes_sent", "staleness", "clock_gap", "consensus_distance", "load_balance", "server_wait_time",
     "energy", "peak_memory",
@@ -41,20 +44,24 @@ Judged = tuple[str, Verdict]  # whose it is, and what it came to
 def section(subject: Subject) -> Section:
     """The section that says what was run, and the verdict."""
     judged, single = verdicts_of(subject)
+    told = _estimators(subject, [verdict.metric for _, verdict in (*judged, *single)])
     blocks: list[Block] = [_runs(subject)]
+    if (differing := _settings(subject)).rows:
+        blocks.append(differing)
     if judged:
         several = len({whose for whose, _ in judged}) > 1
         drawn = [each for each in judged if position(each[1]) is not None]
         if drawn:
             blocks.append(_figure(drawn, several))
-        blocks.append(_criteria(judged, several, "Criteria"))
+        blocks.append(_criteria(judged, several, "Criteria", told))
         blocks += [Note(text, warning=True) for text in notes(verdict for _, verdict in judged)]
     if single:
-        blocks.append(_criteria(single, True, "Criteria, run by run"))
+        blocks.append(_criteria(single, True, "Criteria, run by run", told))
     if not judged:
         blocks.append(Note("No criterion was judged: " + _why_not(subject.members)))
     if (figures := _key_figures(subject)).rows:
-        blocks.append(figures)
+        told = _estimators(subject, [name for name in KEY_FIGURES if name in _names(figures)])
+        blocks += [figures, Note("; ".join(f"{name}: {text}" for name, text in told.items()))]
     blocks += [Note(text, warning=True) for text in _disturbances(subject.members)]
     return Section("verdict", "Verdict", tuple(blocks))
 
@@ -103,8 +110,26 @@ def words_of(subject: Subject) -> tuple[TableCell, ...]:
 def _runs(subject: Subject) -> ReportTable:
     """A line for each run."""
     rows = [_run(member, setting.label) for setting in subject.settings for member in setting.members]
-    header = ("setting", "seed", "agents", "steps", "status", "verdict", "started (UTC)", "run")
+    header = ("setting", "seed", "agents", "steps", "status", "verdict", "started (UTC)", "run", "what it is")
     return ReportTable("Runs", header, rows, frozenset({1, 2, 3}), len(rows) > MOST_SHOWN)
+
+
+def _settings(subject: Subject) -> ReportTable:
+    """A line for each value that differs between the settings, or for each setting where these are many."""
+    found = differences([setting.one.row for setting in subject.settings])
+    names = tuple(setting.label for setting in subject.settings)
+    title = "In what the settings differ"
+    if len(names) <= MOST_COLUMNS:
+        rows = [(key, *values) for key, values in found.items()]
+        return ReportTable(title, ("key", *names), rows, folded=len(rows) > MOST_SHOWN)
+    columns = [(name, *values) for name, *values in zip(names, *found.values(), strict=True)] if found else []
+    return ReportTable(title, ("setting", *found), columns, folded=len(found) > MOST_SHOWN)
+
+
+def _estimators(subject: Subject, metrics: Sequence[str]) -> dict[str, str]:
+    """How the value of each metric is made, by its name: of the users' own by what their runs say."""
+    rows = [row for m in subject.members for row in m.view.ask("SELECT * FROM metrics").to_pylist()]
+    return estimators(metrics, rows)
 
 
 def _run(member: Member, label: str) -> tuple[str | TableCell, ...]:
@@ -122,10 +147,13 @@ def _run(member: Member, label: str) -> tuple[str | TableCell, ...]:
         TableCell(word, MARKS.get(word, "")),
         started,
         member.name,
+        in_words(row),
     )
 
 
-def _criteria(judged: Sequence[Judged], several: bool, title: str) -> ReportTable:
+def _criteria(
+    judged: Sequence[Judged], several: bool, title: str, estimated: Mapping[str, str]
+) -> ReportTable:
     rows = []
     for whose, verdict in judged:
         unit = unit_of(verdict.unit, [verdict.target])
@@ -136,10 +164,11 @@ def _criteria(judged: Sequence[Judged], several: bool, title: str) -> ReportTabl
             unit.interval(verdict.low, verdict.high),
             unit.name,
             f"{verdict.n} {verdict.sample_unit}" if verdict.n else "",
+            estimated.get(verdict.metric.partition("(")[0], ""),
             TableCell(verdict.verdict, MARKS[verdict.verdict]),
         )
         rows.append((whose, *cells) if several else cells)
-    header = ("criterion", "target", "measured", "95 % interval", "unit", "n", "verdict")
+    header = ("criterion", "target", "measured", "95 % interval", "unit", "n", "estimator", "verdict")
     numeric = frozenset({2, 3, 4} if several else {1, 2, 3})
     return ReportTable(title, (("of", *header) if several else header), rows, numeric, len(rows) > MOST_SHOWN)
 
@@ -247,6 +276,11 @@ def _key_figures(subject: Subject) -> ReportTable:
         rows = [(label, *(cells[at] for at in kept)) for label, cells in columns]
         header = ("setting", *names)
     return ReportTable(title, header, rows if kept else [], frozenset(range(1, len(header))))
+
+
+def _names(figures: ReportTable) -> set[str]:
+    """The metrics in a table of key figures, which has them in its rows or in its columns."""
+    return {*figures.header, *(str(row[0]) for row in figures.rows)}
 
 
 def other_rate(subject: Subject) -> type[Metric]:

@@ -1,5 +1,6 @@
 """A campaign: an undisturbed run of a recipe, then so many under faults, one after the other, to a verdict"""
 
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,9 @@ from d5ray.metrics.record.folders import home, make_folder, runs_root
 from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine import library
 from d5ray.recipes.engine.chaos.judging import Judged, judged
+from d5ray.recipes.engine.chaos.plans import STOP_SECONDS
 from d5ray.recipes.engine.chaos.processes import ended
 from d5ray.recipes.engine.chaos.trials import (
-    FILL_DISK,
-    STOP_SECONDS,
     STUCK_SECONDS,
     USUAL,
     USUAL_KINDS,
@@ -27,7 +27,7 @@ from d5ray.recipes.engine.chaos.trials import (
 )
 from d5ray.recipes.engine.recipe import FAIL, INCONCLUSIVE, PASS, Recipe
 
-COUNTED: Final = ("trials", "happened", "completed", "right", "wrong")
+COUNTED: Final = ("trials", "happened", "missed", "completed", "right", "wrong")
 MOST_TRIALS: Final = 10_000
 START_SECONDS: Final = 60.0  # that a trial may take beyond an undisturbed run, and what its faults take
 FIRST_SECONDS: Final = 600.0  # for the undisturbed run
@@ -55,7 +55,10 @@ class Campaign:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each kind and victim: trials, faults that happened, completed, as promised, wrong."""
+        """A row for each kind and victim, with how many trials were what.
+
+        happened, missed: the fault. completed: the run. right, wrong: it ended as promised, or not.
+        """
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for each in self.trials:
             key = each.trial.kind, each.trial.victim
@@ -65,6 +68,7 @@ class Campaign:
             )
             row["trials"] += 1
             row["happened"] += each.happened
+            row["missed"] += each.missed
             row["completed"] += each.completed
             row["wrong" if each.wrong else "right"] += 1
         return [found[key] for key in sorted(found)]
@@ -108,11 +112,13 @@ def campaign(
     run does not complete, or the disk of the runs is not to be filled.
     """
     check_count("trials", trials, 1, MOST_TRIALS)
+    if not Path("/proc").is_dir():
+        raise ConfigurationError(
+            "d5ray chaos finds the processes of a run in /proc, which Linux alone has, and this is "
+            f"{sys.platform}: run it on Linux, or plan faults with --faults"
+        )
     check_drawn(seed, victims, kinds)
-    if FILL_DISK in kinds:
-        from d5ray.actors.group.faults import check_disk  # noqa: PLC0415 - imports Ray
-
-        check_disk(Faults().fill_disk(at_seconds=0), runs_root())
+    _check_fills(kinds)
     experiment = _experiment(recipe, settings or {})
     first = Trial(-1, "", "", Faults(), "stop", settings or {})
     alone, steps, seconds = _undisturbed(first, recipe, address)
@@ -137,6 +143,16 @@ def campaign(
     except KeyboardInterrupt:
         pass
     return Campaign(recipe, seed, alone, tuple(done), trials)
+
+
+def _check_fills(kinds: Sequence[str]) -> None:
+    """Raise `ConfigurationError` where a trial would fill up what others need."""
+    from d5ray.actors.group.fills import check_disk, check_shared_memory  # noqa: PLC0415 - for few
+
+    if "fill_disk" in kinds:
+        check_disk(Faults().fill_disk(at_seconds=0), runs_root())
+    if "fill_shared_memory" in kinds:
+        check_shared_memory(Faults().fill_shared_memory(at_seconds=0), embedded=True)
 
 
 def _home() -> "tempfile.TemporaryDirectory[str]":

@@ -21,7 +21,10 @@ def agreements(folder: Folder) -> Iterator[str]:
         alike.setdefault(detail["group"], []).append(detail["members"])
     for each in events:
         group = each["detail"].get("group")  # none where an agent's peers do not wait for it
-        if group is not None and group not in alike:
+        if group is None or group in alike:
+            continue
+        void = group < max(alike, default=0)  # another one died in it, before all had agreed
+        if each["name"] != "agreed" or not void:
             yield f"{each['name']} of rank {each['rank']}: on what group {group} agreed is not recorded"
     for detail in of_driver:
         if not detail["one_model"]:

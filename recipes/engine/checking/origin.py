@@ -14,8 +14,9 @@ from d5ray.archive import experiments
 from d5ray.distributed.topologies.plain_data import drawn
 from d5ray.errors import D5Error
 from d5ray.experiment import Experiment
-from d5ray.identity.canonical import LATER
+from d5ray.identity.canonical import LATER, digest
 from d5ray.metrics.definitions.side_by_side import UNAVAILABLE
+from d5ray.metrics.judge.comparable import is_data
 from d5ray.metrics.probes.environment import d5ray_version
 from d5ray.metrics.record.artifacts import EXPERIMENT, PICKLED, kept_parameters, sha256_of
 from d5ray.recipes.engine import library
@@ -28,7 +29,7 @@ CLOCK_SECONDS = 2.0  # by which the clock may be set back meanwhile
 
 
 def hashes(folder: Folder) -> Iterator[str]:
-    """The recipe's hash is that of FIXED, FIXED is what was run, and MUTABLE leaves it alone."""
+    """The recipe's hash is that of FIXED and the data, FIXED is what was run, and MUTABLE leaves it alone."""
     row, fixed, mutable, job = folder.row, folder.fixed, folder.mutable, folder.job
     if not row["recipe_hash"]:
         yield "the run comes from no recipe: nothing was fixed that it could be held to"
@@ -37,6 +38,9 @@ def hashes(folder: Folder) -> Iterator[str]:
     found = hashlib.sha256(text.encode()).hexdigest()
     if found != row["recipe_hash"]:
         yield f"FIXED has the hash {found[:12]}…, recorded is {row['recipe_hash'][:12]}…"
+    for key in sorted(key for key in fixed if is_data(key)):
+        if (read := folder.facts(key)) and read != {fixed[key]}:
+            yield f"the recipe's hash is of other data than were read: {key} is {short(fixed[key])}"
     for key in sorted(fixed.keys() & mutable.keys()):
         yield f"{key!r} is FIXED and MUTABLE"
     for key, value in fixed.items():
@@ -54,10 +58,11 @@ def shipped(folder: Folder) -> Iterator[str]:
         return
     module = library.own(row["recipe"])
     own = Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=row["recipe"])
-    if own.hash != row["recipe_hash"]:
+    without = digest({key: value for key, value in folder.fixed.items() if not is_data(key)})
+    if own.fixed_hash != without:
         yield (
-            f"the recipe {row['recipe']} of d5ray has the hash {own.hash[:12]}…, the run's is "
-            f"{(row['recipe_hash'] or 'missing')[:12]}…: what was FIXED is something else under its name"
+            f"FIXED of the recipe {row['recipe']} of d5ray has the hash {own.fixed_hash[:12]}…, the run's "
+            f"{without[:12]}…: what was FIXED is something else under its name"
         )
     if _wanted(own.described()["criteria"]) != _wanted(row["criteria"] or "[]"):
         yield f"the recipe {row['recipe']} of d5ray has other METRICS than the run was to reach"
@@ -73,7 +78,7 @@ def experiment(folder: Folder) -> Iterator[str]:
     row, job = folder.row, folder.job
     wanted = {field.name for field in fields(Experiment)} if folder.trains else set()
     if str(folder.fixed.get("job", "")).startswith("d5ray."):  # a job of the user's may run what it likes
-        wanted = set(folder.fixed) - {"job"}
+        wanted = {key for key in folder.fixed if key != "job" and not is_data(key)}
     later = {field.name for field in fields(Experiment) if field.metadata == LATER}  # not their defaults
     missing = sorted(key for key in wanted - later if key.partition(".")[0] not in _known(job))
     if missing or not job:

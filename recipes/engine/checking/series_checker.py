@@ -6,7 +6,7 @@ from typing import Any
 
 from d5ray.errors import AccessError, D5Error
 from d5ray.metrics.judge.comparable import incomparable
-from d5ray.metrics.judge.run_series import RunSeries
+from d5ray.metrics.judge.run_series import TUNING, RunSeries
 from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.recipes.engine.checking import checker
 from d5ray.recipes.engine.checking.verdicts import described, verdicts_of
@@ -17,11 +17,15 @@ FREE = {"seeds": "seed", "determinism": "executor"}  # in what the runs may diff
 
 
 def violations(series: RunSeries) -> list[str]:
-    """One sentence for every rule that the series, or a run of it, breaks; see `checker.violations`."""
+    """One sentence for every rule that the series, or a run of it, breaks; see `checker.violations`.
+
+    Of a search, runs that failed or were ended early are as they are.
+    """
     try:
         row, runs = series.row, series.runs
         rows = {run.name: run.row for run in runs}
-        return [*_rules(series, row, rows), *_each(runs)]
+        whole = [run for run in runs if row["purpose"] != TUNING or rows[run.name]["status"] == "completed"]
+        return [*_rules(series, row, rows), *_each(whole)]
     except AccessError:
         raise
     except D5Error as error:
@@ -52,7 +56,7 @@ def _members(series: RunSeries, row: dict[str, Any], rows: Rows) -> Iterator[str
             yield f"the run {run.name} belongs to the series, which does not list it: no run may be left out"
     asked = row["seeds"] or []
     found = [rows[name]["seed"] for name in listed if name in rows]
-    if row["purpose"] == "determinism":
+    if row["purpose"] in ("determinism", TUNING):
         asked, found = asked[:1], sorted(set(found))
     if found != asked:
         yield f"its runs have the seeds {found}, asked for were {asked}"
@@ -65,6 +69,8 @@ def _alike(row: dict[str, Any], rows: Rows, runs: list[Run]) -> Iterator[str]:
             yield f"the hash of FIXED in the run {name} is not that of the series: they are not comparable"
     for reason in incomparable(runs):
         yield f"its runs cannot be compared, since these differ: {reason}"
+    if row["purpose"] == TUNING:  # their settings are what is searched
+        return
     free = FREE.get(row["purpose"], "seed")
     jobs = {
         name: {key: value for key, value in json.loads(run["experiment"] or "{}").items() if key != free}

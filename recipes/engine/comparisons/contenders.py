@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar, final
+from typing import Any, ClassVar, Generic, TypeVar, final
 
 from d5ray.recipes.engine.comparisons.timing import Times
 
@@ -39,9 +39,14 @@ class RankSeries:
 
 
 class Contender(ABC, Generic[Job]):
-    """One way to do the work of a job. A frozen dataclass: recipes name contenders as data."""
+    """One way to do the work of a job. A frozen dataclass: recipes name contenders as data.
+
+    is_peer: it is no part of d5ray. Where it fails in a round, its own figures are unavailable with the
+    reason, and those of the others count; what is d5ray's ends the recipe with its error.
+    """
 
     processes: int  # that work together
+    is_peer: ClassVar[bool] = False
 
     @property
     @abstractmethod

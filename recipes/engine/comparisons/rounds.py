@@ -9,8 +9,9 @@ from typing import Any
 
 from d5ray.actors.group.run_row import RunOrigin, new_run_id, run_row
 from d5ray.dashboards.terminal import run_tables
+from d5ray.errors import RayLost, StorageError
 from d5ray.metrics.definitions.catalogue import catalogue_rows
-from d5ray.metrics.definitions.side_by_side import UNAVAILABLE, scope_of
+from d5ray.metrics.definitions.side_by_side import FAILED, UNAVAILABLE, scope_of
 from d5ray.metrics.judge.comparable import DATA
 from d5ray.metrics.judge.criteria import Criterion, Metric
 from d5ray.metrics.judge.summary import STOPPED
@@ -114,10 +115,32 @@ def _measure(
                 begin(f"round {pair + 1} of {job.most_pairs}: {contender.name}")
                 own = Path(folder) / str(number)
                 own.mkdir()
-                record(writer, contender, pair, contender.measure(job, own))
+                _take_turn(job, writer, contender, pair, own)
     except KeyboardInterrupt:
         return "interrupted", "interrupted by the user"
     return "completed", _enough(job, writer, criteria, job.most_pairs)
+
+
+def _take_turn(
+    job: ComparisonJob, writer: store.RunWriter, contender: AnyContender, pair: int, folder: Path
+) -> None:
+    """Measure a contender once. A peer's failure is kept in the place of what it would have measured."""
+    try:
+        measured = contender.measure(job, folder)
+    except (StorageError, RayLost):  # of the disk or the cluster of all
+        raise
+    except Exception as error:
+        if not contender.is_peer:
+            raise
+        record_missing(writer, contender.name, f"{FAILED} {_why(error)}", pair)
+    else:
+        record(writer, contender, pair, measured)
+
+
+def _why(error: Exception) -> str:
+    """What an error says first and, where the output of a process follows, last."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
 
 
 def _enough(job: ComparisonJob, writer: store.RunWriter, criteria: tuple[Criterion, ...], pairs: int) -> str:
@@ -154,10 +177,11 @@ def record(writer: store.RunWriter, contender: AnyContender, pair: int, measured
         recorder.flush()
 
 
-def record_missing(writer: store.RunWriter, contender: str, reason: str) -> None:
-    """A row without a value that says why there are no others of this contender."""
-    recorder = _recorder(writer, contender, rank=0, pair=0)
-    recorder.record("step_time", None, scope=contender, status=f"{UNAVAILABLE}: {reason}", source=UNAVAILABLE)
+def record_missing(writer: store.RunWriter, contender: str, reason: str, pair: int = 0) -> None:
+    """A row without a value that says why there are no others of this contender, or none of this round."""
+    recorder = _recorder(writer, contender, rank=0, pair=pair)
+    status = f"{UNAVAILABLE}: {reason}"
+    recorder.record("step_time", None, scope=contender, status=status, source=UNAVAILABLE, rep=pair)
     recorder.flush()
 
 

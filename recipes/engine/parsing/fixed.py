@@ -7,7 +7,8 @@ fixed as a whole. To leave a part of it open, FIXED gives the class alone, and i
     MUTABLE = {"optimizer.learning_rate": 0.1}
 
 Then the class and the leaves that FIXED sets cannot change, every other leaf can. A leaf that FIXED gives as
-`...` is open too: `"optimizer.learning_rate": ...` alone fixes the class and nothing else.
+`...` is open too: `"optimizer.learning_rate": ...` alone fixes the class and nothing else. Of the data
+`"dataset.text": ...` opens this leaf alone.
 """
 
 import inspect
@@ -35,6 +36,11 @@ class Fixed:
         """True if FIXED gives a value for exactly this key."""
         return key in self.values.get(settings.owner(key) or key, {})
 
+    def tells(self, name: str) -> bool:
+        """True if FIXED gives this with all that belongs to it, and leaves nothing of it open."""
+        own = self._groups.get(name, {})
+        return name in own and not _by_leaf(own)
+
     def refuse(self, groups: settings.Groups, where: str) -> None:
         """Raise `ConfigurationError` for a key that FIXED does not let MUTABLE or --set set."""
         for name, own in groups.items():
@@ -44,6 +50,9 @@ class Fixed:
                     raise ConfigurationError(f"{where} sets 'job': what a recipe runs is always FIXED")
                 if key in fixed:
                     raise self._is_fixed(key, key, where)
+                if name == "dataset" and ... in held.values() and key not in held:
+                    opened = ", ".join(leaf for leaf, value in held.items() if value is ...)
+                    raise self._is_fixed(key, name, where, f" (apart from {opened})")
                 if name in held and not (_by_leaf(held) and "." in key):
                     open_ = f" (apart from leaves that it leaves open: set them one by one, as {name}.NAME)"
                     raise self._is_fixed(key, name, where, open_ if _by_leaf(held) else "")

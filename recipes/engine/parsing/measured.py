@@ -4,16 +4,20 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
-from d5ray.agent.records import EVALUATION_METRICS, PEER_METRICS, PREDICTED, STEP_METRICS
+from d5ray.agent.records import EVALUATION_METRICS, PEER_METRICS, PREDICTED, STEP_METRICS, VALIDATION_METRICS
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.parameter_server.client import SERVER_METRICS
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
 from d5ray.metrics.definitions import resources
 from d5ray.metrics.definitions.asynchrony import ConsensusDistance
+from d5ray.metrics.definitions.bleu import BLEU_SCORE
 from d5ray.metrics.definitions.catalogue import CATALOGUE
+from d5ray.metrics.definitions.error_rate import ERROR_RATE
 from d5ray.metrics.definitions.pipelines import OF_A_REPLICA, OF_A_STAGE
 from d5ray.metrics.definitions.qualities import AREA, PRECISION, PRECISION_50, RETURN
+from d5ray.metrics.definitions.text_bits_per_byte import TEXT_BITS
+from d5ray.metrics.definitions.utilisation import MODEL_FLOPS, PEAK, TOKENS
 from d5ray.metrics.judge.criteria import Criterion, Metric
 from d5ray.recipes.engine.comparisons.comparison_job import ComparisonJob
 from d5ray.training.events.inference import INFERENCE_TIME
@@ -51,6 +55,10 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
     known |= set(STEP_METRICS) | set(PREDICTED)  # the prediction where the network was measured once
     lacking = {
         EVALUATION_METRICS: (experiment.evaluate, "set evaluate=True"),
+        VALIDATION_METRICS[:2]: (
+            experiment.evaluate and experiment.validates,
+            "give the data set a split to validate on, such as dataset_kwargs={'validation': 0.1}",
+        ),
         SERVER_METRICS: (
             ExchangeVia.SERVERS in experiment.distributed_optimizer.exchange,
             "take an optimizer with servers, such as ASGD()",
@@ -65,6 +73,10 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
         ),
         (INFERENCE_TIME,): (INFERENCE_TIME in known, "add MeasureInference() to the events"),
         (PRECISION, PRECISION_50): (PRECISION in known, "add DetectionQuality(boxes) to the events"),
+        (TOKENS, MODEL_FLOPS, PEAK): (TOKENS in known, "add MeasureUtilisation(flops) to the events"),
+        (TEXT_BITS,): (TEXT_BITS in known, "add TextCompression() to the events"),
+        (BLEU_SCORE,): (BLEU_SCORE in known, "add TranslationQuality() to the events"),
+        (ERROR_RATE,): (ERROR_RATE in known, "add SequenceErrors() to the events"),
         (AREA,): (AREA in known, "add RankingQuality() to the events"),
         (RETURN,): (RETURN in known, "add Play(name) to the events"),
         tuple(kind.name for kind in OF_NODES): (experiment.monitor_seconds > 0, "set monitor_seconds=1"),

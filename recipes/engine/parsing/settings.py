@@ -12,7 +12,7 @@ from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.topologies.topology import Topology
-from d5ray.errors import ConfigurationError, nearest
+from d5ray.errors import ConfigurationError, UnknownArgument, nearest
 from d5ray.metrics.statistics.sequential_stopping import SequentialStopping
 from d5ray.operators.loss import Loss
 from d5ray.recipes.engine.parsing.texts import written
@@ -117,7 +117,7 @@ def component(key: str, kind: type, given: Any, args: Any, kwargs: Any, leaves: 
         taken = {leaf: leaves.pop(leaf) for leaf in _taken(made, args, kwargs, leaves)}
         try:
             made = made(*args, **kwargs, **taken)
-        except TypeError as error:
+        except (TypeError, UnknownArgument) as error:
             raise ConfigurationError(
                 f"{key}: {made.__name__} does not take these arguments: {error}"
             ) from error

@@ -1,6 +1,7 @@
 """Runs a recipe with several seeds, each in fresh processes and a folder of its own, to one verdict"""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from d5ray.checks import check_count
 from d5ray.display.console import err
@@ -9,6 +10,9 @@ from d5ray.metrics.judge.run_series import joined
 from d5ray.metrics.statistics.estimates import FEWEST_RUNS
 from d5ray.recipes.engine.recipe import Recipe, Result, judged
 from d5ray.recipes.engine.repeats.series_folder import KeptSeries
+
+if TYPE_CHECKING:
+    from d5ray.recipes.engine.runner import Begin
 
 MOST_SEEDS = 10_000
 
@@ -29,8 +33,8 @@ def recipes_of(recipe: Recipe, seeds: int) -> list[Recipe]:
     return [replace(recipe, overrides={**recipe.overrides, "seed": first + more}) for more in range(seeds)]
 
 
-def run(recipe: Recipe, seeds: int, *, address: str | None, quiet: bool) -> Result:
-    """Run the recipe with one seed after the other, and judge the runs together.
+def run(recipe: Recipe, seeds: int, *, address: str | None, quiet: bool, by: "Begin | None" = None) -> Result:
+    """Run the recipe with one seed after the other, and judge the runs together. by: see `runner.run`.
 
     Ctrl-C keeps the runs that are complete, and leaves the verdict open; so does an error of a run, which is
     raised again. A NaN loss fails the series, and the other seeds are run nevertheless.
@@ -45,7 +49,7 @@ def run(recipe: Recipe, seeds: int, *, address: str | None, quiet: bool) -> Resu
     kept = KeptSeries(recipe, "seeds", [member.made().seed for member in members])
     status, reason = "failed", ""
     try:
-        status, reason = _make(kept, members, address, quiet)
+        status, reason = _make(kept, members, address, quiet, by)
     except BaseException as error:
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         reason = first_line(error)
@@ -58,7 +62,9 @@ def run(recipe: Recipe, seeds: int, *, address: str | None, quiet: bool) -> Resu
     return _close(kept, status, reason)
 
 
-def _make(kept: KeptSeries, members: list[Recipe], address: str | None, quiet: bool) -> tuple[str, str]:
+def _make(
+    kept: KeptSeries, members: list[Recipe], address: str | None, quiet: bool, by: "Begin | None"
+) -> tuple[str, str]:
     """Make the runs; the status of the series, and the reason why it ended so."""
     from d5ray.recipes.engine.runner import run as run_it  # noqa: PLC0415 - imports Ray
 
@@ -66,7 +72,7 @@ def _make(kept: KeptSeries, members: list[Recipe], address: str | None, quiet: b
     for number, (member, seed) in enumerate(zip(members, seeds, strict=True)):
         if not quiet:
             err().print(f"seed {seed}  ({number + 1} of {len(seeds)})", style="bold")
-        result = run_it(member, address=address, quiet=quiet, series=kept.series.name)
+        result = run_it(member, address=address, quiet=quiet, series=kept.series.name, by=by)
         kept.add(result)
         if result.status == "interrupted":
             return "interrupted", result.reason

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from d5ray.actors.group.run_row import new_run_id
 from d5ray.metrics.judge.criteria import Verdict
-from d5ray.metrics.judge.run_series import COUNTED, RunSeries, series_root
+from d5ray.metrics.judge.run_series import COUNTED, TUNING, RunSeries, series_root
 from d5ray.metrics.record.folders import check_writable
 from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.metrics.record.schema import table_of
@@ -18,7 +18,10 @@ from d5ray.recipes.engine.recipe import Recipe, Result, overall
 
 @final
 class KeptSeries:
-    """A series as it is kept while it goes on. purpose: why it has several runs; seeds: of those planned."""
+    """A series as it is kept while it goes on. purpose: why it has several runs; seeds: of those planned.
+
+    Runs of a search are not judged together: they differ in their settings.
+    """
 
     def __init__(self, recipe: Recipe, purpose: str, seeds: list[int]) -> None:
         check_writable(series_root())
@@ -70,7 +73,7 @@ class KeptSeries:
             "runs": self.found(),
             "status": status,
             "stop_reason": reason or None,
-            "verdict": verdict,
+            "verdict": None if self._columns["purpose"] == TUNING else verdict,
             "detail": json.dumps(detail) if detail is not None else None,
             "ended": datetime.now(UTC),
         }

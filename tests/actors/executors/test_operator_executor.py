@@ -1,6 +1,7 @@
 """Claims about the executor of operators: every call a row, the warm-up apart, failures as reasons"""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from d5ray.frameworks.arrays import framework as arrays
 from d5ray.frameworks.torch import framework as of_torch
 from d5ray.metrics.record.schema import SAMPLES
 from d5ray.ops.deepbench import problems
+from d5ray.ops.problem import Problem
 from tests.operators import stand_ins
 
 SMALL = problems.gemm(64, 8, 32, "TN")
@@ -72,6 +74,32 @@ def test_two_problems_number_their_rows_on() -> None:
     made = executor("numpy")
     found = rows(made.measure(SMALL, 0.0, 10.0)) + rows(made.measure(problems.gemm(8, 8, 8, "NN"), 0.0, 10.0))
     assert [row["seq"] for row in found] == list(range(len(found)))
+
+
+def test_a_problem_that_is_measured_again_goes_on_with_the_call_that_it_had() -> None:
+    """Its inputs are made once, where it is kept; its rows are numbered on."""
+    made, calls = executor("numpy"), []
+
+    @dataclass(frozen=True)
+    class Counted:
+        """The problem, which counts how often a call is made of it."""
+
+        inner: Problem = SMALL
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+        def call(self, *given: Any) -> Any:
+            calls.append(given)
+            return self.inner.call(*given)
+
+    problem: Any = Counted()
+    for sweep in range(2):
+        found = rows(made.measure(problem, 0.0, 600.0, keep=True))
+        for phase, each in (("run", FEWEST), ("warmup", WARMUPS + FEWEST)):
+            own = [row for row in found if row["metric"] == "operator_time" and row["phase"] == phase]
+            assert [row["step"] for row in own] == list(range(sweep * each, (sweep + 1) * each))
+    assert len(calls) == 1
 
 
 def test_more_time_gives_more_values_up_to_the_most() -> None:

@@ -13,13 +13,16 @@ import numpy as np
 import pytest
 
 import d5ray as d5
+from d5ray.actors.calls import CALL_SECONDS
 from d5ray.actors.group import roster
-from d5ray.actors.group.faults import Injector, check_disk
+from d5ray.actors.group.faults import Injector
+from d5ray.actors.group.fills import check_disk, check_shared_memory
 from d5ray.agent.faults import _stands
 from d5ray.distributed.faults.fault import Fault
 from d5ray.errors import ConfigurationError
+from tests.actors.endurance import Pace
 from tests.conftest import wait_until
-from tests.disks import mounted
+from tests.disks import mounted, unshared
 from tests.patience import patience
 
 
@@ -105,6 +108,48 @@ def test_an_agent_dies_while_another_one_stands(
         assert group.train(40, progress=False).completed
     rows = d5.Run(group.folder).tables()["events"].to_pylist()
     assert [row["rank"] for row in rows if row["name"] == "agent_restarted"] == [1]
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("ray_ends")
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"distributed": d5.optimizers.ADPSGD(), "topology": d5.topologies.Ring(3)},
+        {
+            "distributed": d5.optimizers.ASGD(), "servers": d5.Servers(shards=1),
+            "optimizer": d5.optimizers.SGD(0.05),
+        },
+    ],
+)  # fmt: skip
+def test_sigterm_is_a_death_at_once(rule: dict[str, Any]) -> None:
+    """Also where nobody looks for who is stuck, and nobody waits for the one that gets it."""
+    plan = d5.Faults().terminate(agent=1, at_seconds=0.5)
+    if "servers" in rule:
+        plan = plan.terminate(server=0, at_seconds=1.0)
+    given = experiment("restart", stuck_seconds=0.0, events=Pace(0.02), **rule)
+    with d5.launch(given, faults=plan, quiet=True) as group:
+        assert group.train(200, progress=False).completed
+    rows = d5.Run(group.folder).tables()["events"].to_pylist()
+    names = [row["name"] for row in rows if row["rank"] == 1 and row["agent"] == "driver"]
+    assert names == ["fault", "agent_died", "agent_restarted"]
+    told = [row["name"] for row in rows if row["name"].startswith("server_")]
+    assert told == (["server_died", "server_restored"] if "servers" in rule else [])
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("ray_ends")
+def test_an_agent_joins_windows_of_which_one_stands_for_ever() -> None:
+    """It knows where that one is, and needs no answer of it; that one is stuck and started again, too."""
+    plan = d5.Faults().stop(agent=2, at_seconds=0.5).kill(agent=1, at_seconds=1.0)
+    rule = {"distributed": d5.optimizers.ADPSGD(), "topology": d5.topologies.Ring(3), "events": Pace(0.02)}
+    with d5.launch(experiment("restart", stuck_seconds=12.0, **rule), faults=plan, quiet=True) as group:
+        assert group.train(500, progress=False).completed
+    rows = d5.Run(group.folder).tables()["events"].to_pylist()
+    again = [row for row in rows if row["name"] == "agent_restarted"]
+    assert [row["rank"] for row in again] == [1, 2]
+    died = next(row for row in rows if row["name"] == "agent_died" and row["rank"] == 1)
+    assert (again[0]["t_mono"] - died["t_mono"]) * 1e-9 < CALL_SECONDS
 
 
 def test_a_moment_is_told_by_what_stands_on_the_stack() -> None:
@@ -205,6 +250,26 @@ def test_a_moment_of_the_run_comes_before_it_goes_on(
     assert notes == [("load", -1), ("agent_died", 1), ("fault", -1)]
 
 
+def test_a_fault_that_finds_nobody_is_told_of_and_nothing_happens_after_that(
+    child: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    """A server that is gone as the run closes; and a moment that has not come by then comes too late."""
+    notes, told = Notes(), list[tuple[str, str]]()
+    plan = d5.Faults().kill(server=0, during="closing").kill("raylet", during="recovery")
+
+    def find(fault: Fault) -> list[Any]:
+        return [] if fault.victim == "server" else [child.pid]
+
+    hand = Injector(plan, tmp_path, find, notes, lambda node: None)
+    hand.moment("closing")
+    hand.settle([], lambda name, rank, **detail: told.append((name, detail["reason"])))
+    assert told == [
+        ("fault_missed", "there was no server 0 any more"), ("fault_missed", "there was no recovery"),
+    ]  # fmt: skip
+    hand.moment("recovery")
+    assert child.poll() is None and not notes
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 8 MB."""
@@ -233,3 +298,73 @@ def test_a_disk_that_others_need_is_never_filled(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="mount a small one"):
         check_disk(d5.Faults().fill_disk(at_seconds=0.0), tmp_path)
     check_disk(d5.Faults().kill("driver", at_seconds=0.0), tmp_path)
+
+
+FULL_A_WHILE = """
+import shutil, sys, time
+from pathlib import Path
+import numpy as np
+import d5ray as d5
+from d5ray.actors.group.faults import Injector
+from d5ray.actors.group.fills import check_shared_memory
+from tests.distributed.forming import former, on_all
+
+try:
+    check_shared_memory(d5.Faults().fill_shared_memory(at_seconds=0.0), embedded=True)
+except d5.D5Error as error:
+    sys.exit(str(error))
+
+def filled(seconds):
+    plan = d5.Faults().fill_shared_memory(at_seconds=0.0, seconds=seconds)
+    hand = Injector(plan, Path(), lambda fault: [], lambda *given, **detail: None, lambda node: None)
+    hand.begin()
+    while shutil.disk_usage("/dev/shm").free:
+        time.sleep(0.01)
+    return hand
+
+def work(member):
+    try:
+        array = member.allocate(2**17, "float64")
+    except d5.D5Error as error:
+        return str(error)[:66]
+    array[:] = member.rank + 1
+    member.allreduce(array)
+    return float(array.mean())
+
+with former() as groups:
+    group, begin = groups.form("shared_memory", 2), time.monotonic()
+    for seconds in (1.0, None):
+        hand = filled(seconds)
+        print(on_all(group, work))
+        hand.close()
+    print(time.monotonic() - begin > 1.0, len(list(Path("/dev/shm").iterdir())))
+"""
+
+
+def in_own_memory(before: str) -> "subprocess.CompletedProcess[str]":
+    """The script above in a process with a /dev/shm of 8 MB, after another command there."""
+    return subprocess.run(
+        [*unshared(), f'mount -t tmpfs -o size=8m tmpfs /dev/shm; {before} exec "$0" -c "$1"',
+         sys.executable, FULL_A_WHILE],
+        capture_output=True, text=True, timeout=patience(60), check=False,
+    )  # fmt: skip
+
+
+def test_shared_memory_that_is_full_for_a_while_is_waited_for() -> None:
+    """Nothing fits as a group allocates: it waits until there is room; for ever: all are told, nobody dies.
+
+    Nothing is left of the fault.
+    """
+    done = in_own_memory("")
+    needed = "the agents of this node share memory and need 1.0 MB in /dev/shm, "
+    assert done.stdout.splitlines() == ["[3.0, 3.0]", str([needed] * 2), "True 0"], done.stderr
+
+
+def test_shared_memory_that_others_see_is_never_filled() -> None:
+    """That of the machine, here, and one that a process uses that has nothing to do with this one."""
+    with pytest.raises(ConfigurationError, match=r"give the run one of its own, .*unshare -m"):
+        check_shared_memory(d5.Faults().fill_shared_memory(at_seconds=0.0), embedded=True)
+    with pytest.raises(ConfigurationError, match="leave the address out"):
+        check_shared_memory(d5.Faults().fill_shared_memory(at_seconds=0.0), embedded=False)
+    done = in_own_memory("(tail -s 0.2 --pid=$$ -f /dev/null >/dev/null 2>&1 &);")
+    assert done.returncode == 1 and "(tail), which may need it" in done.stderr

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,10 @@ from d5ray.distributed.checkpoints.folder import CheckpointFolder
 from d5ray.errors import AgentError
 from d5ray.recipes.engine.checking.agreements import agreements
 from d5ray.recipes.engine.checking.folder import Folder
+from tests.actors.group.test_replacing import SAMPLES, Pace, samples_by_epoch, train_until
 from tests.agents import agents_in_threads
 from tests.conftest import wait_until
+from tests.distributed.regrouped import Regrouped
 from tests.patience import patience
 from tests.together import together
 
@@ -100,7 +103,9 @@ def test_the_other_replica_goes_on_and_the_run_says_so(tmp_path: Path) -> None:
         wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids[2:]), 20)
         events = told(group)
         names = [name for name, _ in events]
-        assert names == ["agent_died", "replica_lost", "group_formed_again", "agreed", "agreed"]
+        assert names == [
+            "agent_died", "replica_lost", "group_formed_again", "agreed", "agreed", "agents_changed",
+        ]  # fmt: skip
         lost = events[1][1]
         assert (lost["replica"], lost["agents"], lost["died"], lost["step"]) == (1, [2, 3], [3], 6)
         assert [detail["members"] for name, detail in events if name == "agreed"] == [[0], [1]]
@@ -122,7 +127,7 @@ def test_a_replica_that_is_started_again_takes_the_others_state(tmp_path: Path) 
         assert outcome.completed and outcome.step == STEPS
         events = told(group)
         assert [name for name, _ in events] == [
-            "agent_died", "replica_restarted", "agent_restarted", "agreed", "agreed",
+            "agent_died", "replica_restarted", "agent_restarted", "agreed", "agreed", "agents_changed",
         ]  # fmt: skip
         assert [detail["new"] for name, detail in events if name == "agreed"] == [[2], [3]]
         networks = [group.network_parameters(replica) for replica in range(2)]
@@ -130,6 +135,60 @@ def test_a_replica_that_is_started_again_takes_the_others_state(tmp_path: Path) 
     expected = undisturbed(wanted)
     for network in networks:
         assert_same(network, expected)
+
+
+def as_in_threads(group: TrainingGroup, steps: int) -> None:
+    """All replicas have the bits of agents in threads that were as many, at the same steps."""
+    wanted = replace(group.experiment, events=(), on_failure="continue")
+    calm = Regrouped(wanted)
+    calm.join()
+    done = 0
+    for name, detail in told(group):
+        if name == "agents_changed":
+            calm.train(detail["step"] - done)
+            calm.change(detail["agents"])
+            done = detail["step"]
+    calm.train(steps - done)
+    expected = shares_of(wanted, DIGITS).whole([agent.parameters() for agent in calm.agents])
+    calm.close()
+    for replica in range(len(calm.agents) // calm.each):
+        assert_same(group.network_parameters(replica), expected)
+
+
+@pytest.mark.full
+def test_the_other_replica_trains_on_and_takes_in_a_new_one(tmp_path: Path) -> None:
+    """An agent of replica 1 is killed: replica 0 does steps alone, then a whole replica comes, with its state
+    stage by stage; nothing is lost of the data."""
+    wanted = experiment(on_failure="replace", events=(Pace(), DieOnce(tmp_path, 6, 3)), epochs=400)
+    with d5.launch(wanted, quiet=True) as group:
+        train_until(group, "agent_joined", 2)
+        events = told(group)
+        formed, together_again = [detail for name, detail in events if name == "agents_changed"]
+        assert (formed["members"], formed["step"]) == ([0, 1], 6)
+        assert together_again["members"] == [0, 1, 2, 3] and together_again["step"] > 16
+        assert [(d["rank"], d["step"]) for name, d in events if name == "agent_joined"] == [
+            (2, together_again["step"]), (3, together_again["step"]),
+        ]  # fmt: skip
+        assert [d["new"] for name, d in events if name == "agreed"] == [[], [], [2], [3]]
+        as_in_threads(group, group.train(100, progress=False).step)
+        assert set(samples_by_epoch(group)) == {SAMPLES}
+    assert broken(group) == []
+
+
+@pytest.mark.slow
+def test_a_mesh_is_resized_by_whole_replicas() -> None:
+    """Without a policy for deaths: to one replica of two parts, and to two again, by the run's name."""
+    split = d5.networks.FullyConnectedSplit()
+    wanted = experiment(mesh=d5.Mesh(2, 1, parts=2, split=split), events=(Pace(),), epochs=400)
+    with d5.launch(wanted, quiet=True) as group:
+        threading.Timer(0.3, d5.resize, (group,), {"agents": 2}).start()
+        train_until(group, "agents_changed", 1)
+        assert [d["rank"] for name, d in told(group) if name == "agent_left"] == [3, 2]
+        d5.resize(group.run_id, agents=4)
+        train_until(group, "agent_joined", 2)
+        as_in_threads(group, group.train(100, progress=False).step)
+        assert set(samples_by_epoch(group)) == {SAMPLES}
+    assert broken(group) == []
 
 
 @pytest.mark.slow

@@ -104,7 +104,7 @@ def samples_by_epoch(group: TrainingGroup) -> list[float]:
     found = dict.fromkeys(range(first + 1, last), 0.0)
     for row in rows:
         if row["metric"] == "samples" and row["epoch"] in found:
-            found[row["epoch"]] += row["value"]
+            found[row["epoch"]] += row["value"] or 0.0  # of a replica one agent counts them
     return list(found.values())
 
 
@@ -181,12 +181,14 @@ def test_too_few_survivors_wait_for_newcomers_or_end_the_run() -> None:
         assert waiting["detail"] == {"agents": 2, "min_agents": 3}
         assert [row["detail"]["agents"] for row in named(group, "agents_changed")] == [3]
         agree_with_numpy(group, group.outcome.step)
-    group = launched(min_agents=3, on_failure="continue")
-    with pytest.raises(AgentError, match="2 of 3 agents are left, and min_agents is 3: set a smaller"), group:
-        threading.Timer(0.5, kill, (group, 1)).start()
-        group.train(1000, progress=False)
-    row = d5.Run(group.folder).row
-    assert row["status"] == "failed" and "min_agents" in row["stop_reason"]
+    for rule in (d5.optimizers.AllreduceSGD(), d5.optimizers.ADPSGD()):
+        group = launched(min_agents=3, on_failure="continue", distributed=rule)
+        wrong = "2 of 3 agents are left, and min_agents is 3: set a smaller"
+        with pytest.raises(AgentError, match=wrong), group:
+            threading.Timer(0.5, kill, (group, 1)).start()
+            group.train(1000, progress=False)
+        row = d5.Run(group.folder).row
+        assert row["status"] == "failed" and "min_agents" in row["stop_reason"]
 
 
 def slow(model: object, model_kwargs: dict[str, Any], **given: Any) -> Weighted:

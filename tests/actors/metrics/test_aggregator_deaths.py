@@ -101,6 +101,28 @@ def events_of(run: Run, name: str) -> list[dict[str, Any]]:
     return [row | {"detail": json.loads(row["detail"])} for row in rows if row["name"] == name]
 
 
+@pytest.mark.full
+def test_one_that_comes_when_nobody_waits_any_more_lets_go_of_the_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The driver, which ends meanwhile, writes the end of the run itself."""
+    with d5.launch(experiment(events=())) as group:
+        group.train(10, progress=False)
+        keeper = group.aggregator._keeper
+        start = keeper._start_again
+
+        def start_again() -> Any:
+            actor = start()
+            ray.get(actor.state.remote(), timeout=patience(60))  # it has the files
+            keeper._over.set()
+            return actor
+
+        monkeypatch.setattr(keeper, "_start_again", start_again)
+        aggregator_of(group).kill()
+        wait_until(keeper._over.is_set, RESTORED_SECONDS)
+    complete(group, 10)
+
+
 def test_a_head_that_is_silent_while_another_aggregator_starts_ends_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -14,6 +14,7 @@ import ray
 import d5ray as d5
 from d5ray.actors.cluster.placement import place_of
 from d5ray.actors.group.group import TrainingGroup
+from d5ray.errors import AgentError
 from tests.conftest import wait_until
 from tests.patience import patience
 
@@ -150,9 +151,48 @@ def test_a_server_that_dies_with_its_copy_says_what_is_lost() -> None:
             assert each["pushes_lost"] == sum(each["lost"].values()) > 20
 
 
-@pytest.mark.slow
-def test_a_server_that_is_stopped_for_ever_is_replaced() -> None:
-    """SIGSTOP: after half of the time-out it is ended and restored, and the agents go on."""
-    wanted = experiment(d5.Servers(snapshot_seconds=0.3), "restart", timeout_seconds=20.0)
-    with d5.launch(wanted, quiet=True) as group:
-        assert strike(group, [[("server", 0)]], signal.SIGSTOP) == []
+STUCK_SECONDS = 4.0
+
+
+def stopped(servers: d5.Servers, number: int, on_failure: str) -> TrainingGroup:
+    """A run of which a server is stopped for ever a little later."""
+    plan = d5.Faults().stop(server=number, at_seconds=0.7)
+    wanted = experiment(servers, on_failure, stuck_seconds=STUCK_SECONDS)
+    return d5.launch(wanted, quiet=True, faults=plan)
+
+
+@pytest.mark.full
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("servers", "number", "victim"),
+    [
+        (d5.Servers(shards=2), 0, "ParameterServer(shard=0)"),
+        (d5.Servers(shards=2, replicas=1), 1, "ParameterServer(shard=1)"),
+        pytest.param(d5.Servers(groups=2), 0, "ParameterServer(shard=0)", marks=pytest.mark.slow),
+    ],
+    ids=["two shards", "the copy of another", "the root of groups"],
+)
+def test_a_server_that_is_stopped_for_ever_is_named_and_replaced(
+    servers: d5.Servers, number: int, victim: str
+) -> None:
+    """It and no other, though the agents ask others that wait for it; they go on with one in its place."""
+    with stopped(servers, number, "restart") as group:
+        assert group.train(steps=1500, progress=False).completed
+        (stuck,) = noted(group, "server_stuck")
+        assert stuck["server"] == victim and STUCK_SECONDS <= stuck["seconds"] < patience(3 * STUCK_SECONDS)
+        assert stuck["reason"].startswith(f"{victim} did not answer for ")
+        assert stuck["waits"] and all("in an operation" in each for each, *_ in stuck["waits"].values())
+        assert [each["server"] for each in noted(group, "server_restored")] == [victim]
+        assert not noted(group, "agent_died")
+
+
+@pytest.mark.full
+def test_without_a_policy_a_server_that_is_stopped_ends_the_run_with_its_name() -> None:
+    """on_failure='stop': which server gave no sign of life, and who waited."""
+    with (
+        pytest.raises(AgentError) as caught,
+        stopped(d5.Servers(shards=2), 0, "stop") as group,
+    ):
+        group.train(steps=100_000, progress=False)
+    assert str(caught.value).startswith("ParameterServer(shard=0) did not answer for 4 s while rank")
+    assert "waited for it, so the agents were stopped" in str(caught.value)

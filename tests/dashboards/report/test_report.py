@@ -22,7 +22,7 @@ import d5ray as d5
 from d5ray.actors.group.run_row import RunOrigin
 from d5ray.dashboards.report import writing
 from d5ray.dashboards.report.building import built
-from d5ray.dashboards.report.document import ReportDocument, ReportTable, TableCell
+from d5ray.dashboards.report.document import Figure, ReportDocument, ReportTable, TableCell
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.formats.html_page import page
 from d5ray.dashboards.report.formats.markdown import markdown
@@ -320,6 +320,53 @@ def test_a_curve_ends_where_its_run_ended() -> None:
     assert whole.low[fifteen] == whole.high[fifteen] == 2.0  # one of two is half of them
 
 
+def test_a_line_breaks_where_a_curve_ends_that_moved_it() -> None:
+    """And not where the others' median stays what it was: a kink would look like something that happened."""
+    short = MetricCurve(0, np.array([0.0, 10.0]), np.array([0.0, 10.0]))
+    for value, gaps in ((2.0, 1), (10.0, 0)):
+        long = MetricCurve(1, np.array([0.0, 10.0, 20.0]), np.array([0.0, value, 2.0]))
+        whole = together([short, long] if gaps else [short, long, long._replace(rank=2)])
+        (broken,) = np.nonzero(np.isnan(whole.median))
+        if gaps:
+            assert len(broken) == 1 and whole.x[broken[0]] == pytest.approx(10.0, abs=0.1)
+        assert np.isnan(whole.low).sum() == np.isnan(whole.high).sum() == len(broken)
+    same = [short, MetricCurve(1, np.array([0.0, 10.0, 20.0]), np.array([0.0, 10.0, 4.0]))]
+    assert not np.isnan(together(same).median).any()
+
+
+def test_evaluations_of_agents_are_put_together_by_their_steps() -> None:
+    """However their times differ; where half of the agents had one, and with a gap behind the last of one."""
+    first = MetricCurve(0, np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.2, 0.3]), (9, 19, 29))
+    second = MetricCurve(1, np.array([1.5, 3.5]), np.array([0.3, 0.6]), (9, 19))
+    whole = together([first, second])
+    assert whole.x == pytest.approx([1.25, 2.75, 2.875, 3.0])
+    assert whole.median == pytest.approx([0.2, 0.4, np.nan, 0.3], nan_ok=True)
+    apart = together([first, second._replace(steps=(10, 20))])  # nothing in common but the time
+    assert len(apart.x) > 100
+
+
+@pytest.mark.full
+def test_a_mark_stands_where_an_evaluation_was(subject: Subject) -> None:
+    """As many as there were, also over time, and none on the loss."""
+    found = convergence.section(subject)
+    assert found is not None
+    blocks = {block.name: block for block in found.blocks if isinstance(block, Figure)}
+    evaluated = {
+        setting.label: {
+            row["step"] for m in setting.members for row in rows_of(m.run, "test_accuracy", "test")
+        }
+        for setting in subject.settings
+    }
+    for name in ("test_accuracy-over-steps", "test_accuracy-over-time"):
+        (axes,) = blocks[name].draw().axes
+        lines = {str(line.get_label()): line for line in axes.lines if line.get_marker() not in ("", "None")}
+        assert {label: np.size(line.get_xdata()) for label, line in lines.items()} == {
+            label: len(steps) for label, steps in evaluated.items()
+        }
+    (axes,) = blocks["loss-over-time"].draw().axes
+    assert {line.get_marker() for line in axes.lines} <= {"", "None"}
+
+
 def test_the_page_needs_nothing_else(text: str) -> None:
     """No script, no style sheet, no picture, no font from elsewhere; and the browser is to refuse them."""
     seen = Seen(text)
@@ -349,7 +396,7 @@ def test_every_axis_has_a_name_and_a_unit_and_texts_are_texts(report: ReportDocu
         drawn = figure_style.svg(figure.draw())
         root = ElementTree.fromstring(drawn)
         texts = ["".join(each.itertext()) for each in root.iter(f"{SVG}text")]
-        assert any(re.search(r"\((1|s|ms|µs)\)$|^step$", each) for each in texts), (figure.name, texts)
+        assert any(re.search(r"\((1|%|s|ms|µs)\)$|^step$", each) for each in texts), (figure.name, texts)
         assert "<dc:date>" not in drawn
     assert figure_style.svg(figure.draw()) == drawn
 

@@ -1,13 +1,26 @@
 """Claims about `d5ray doctor`: it tells which sensors a run could read here, and why it could not"""
 
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from d5ray.dashboards.terminal.doctor import GOOD, PROGRAMS, WARN, _program, _sensors
+from d5ray.dashboards.terminal.doctor import PROGRAMS, _program, _sensors
+from d5ray.dashboards.terminal.installed import (
+    BAD,
+    EXTRAS,
+    GOOD,
+    SMALL_TORCH,
+    WARN,
+    cuda_build,
+    packages,
+    system,
+)
 from d5ray.metrics.probes.node_meters import ControlGroup
 from d5ray.metrics.probes.nvml import Nvml
 from d5ray.metrics.probes.rapl import Rapl
+from tests.conftest import REPOSITORY
 
 
 def test_a_sensor_that_cannot_be_read_is_named_with_the_reason() -> None:
@@ -31,3 +44,38 @@ def test_programs_that_show_runs_are_looked_for(tmp_path: Path, monkeypatch: pyt
     assert (found["prometheus"].state, found["grafana"].state) == (GOOD, WARN)
     assert str(program) in found["prometheus"].text
     assert found["grafana"].text.startswith("not installed")
+
+
+def test_cuda_without_a_gpu_is_told_with_the_command_that_is_small() -> None:
+    """Where the libraries are installed and no GPU uses them; elsewhere nothing is said."""
+    names = ["torch", "nvidia-cublas-cu12", "nvidia-ml-py", "numpy"]
+    found = cuda_build(gpus=False, names=names)
+    assert found is not None and found.state == WARN
+    assert found.advice == f"pip uninstall -y torch nvidia-cublas-cu12; {SMALL_TORCH}"
+    assert cuda_build(gpus=True, names=names) is None
+    assert cuda_build(gpus=False, names=["torch", "nvidia-ml-py"]) is None
+
+
+def test_a_missing_torch_comes_with_the_command_for_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = metadata.version
+
+    def version(name: str) -> str:
+        if name == "torch":
+            raise metadata.PackageNotFoundError(name)
+        return known(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    found = {finding.topic: finding for finding in packages(gpus=False)}
+    assert found["torch"].state == BAD and found["torch"].advice.startswith(SMALL_TORCH)
+    assert found["numpy"].state == GOOD
+
+
+def test_the_extras_are_those_of_the_project() -> None:
+    """Of `docs`, which builds this site, nobody else has a use."""
+    text = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    assert set(EXTRAS) == set(text["project"]["optional-dependencies"]) - {"docs"}
+
+
+@pytest.mark.parametrize(("platform", "state"), [("linux", GOOD), ("darwin", WARN), ("win32", BAD)])
+def test_the_system_is_told_with_what_runs_on_it(platform: str, state: str) -> None:
+    assert system(platform).state == state

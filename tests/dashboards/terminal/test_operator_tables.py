@@ -9,7 +9,14 @@ import pyarrow as pa
 import pytest
 
 from d5ray.dashboards.pictures.roofline_picture import Axes, picture
-from d5ray.dashboards.terminal.operator_tables import Measured, duration, measured, show
+from d5ray.dashboards.terminal.operator_tables import (
+    Measured,
+    above,
+    duration,
+    measured,
+    share_of_peak,
+    show,
+)
 from d5ray.metrics.definitions.operator_calls import (
     OF_OPERATORS,
     OPERATOR_TIME,
@@ -135,3 +142,28 @@ def test_nothing_is_said_of_a_cache_that_is_not_known(tmp_path: Path, cache: str
     found = {each.problem: each.above for each in measured(kept(tmp_path, cache, device))}
     assert found["small"] == "beyond the peak"
     assert found["slow"] == ""
+
+
+@pytest.mark.parametrize(
+    ("known", "seconds", "expected"),
+    [
+        ({"group": "x", "flops": 0, "bytes": 10**6}, 2e-4, (0.5, "B/s", "")),
+        ({"group": "x", "flops": 0, "bytes": 10**6}, 1e-5, (10.0, "B/s", "in cache")),
+        ({"group": "x", "flops": 0, "bytes": 10**6}, 5e-7, (200.0, "B/s", "not shown")),  # it gives a view
+        ({"group": "x", "flops": 0, "bytes": 10**8}, 5e-3, (2.0, "B/s", "beyond the peak")),
+        ({"group": "x", "flops": 0, "bytes": 10**8}, 1e-3, (10.0, "B/s", "not shown")),
+        (
+            {"group": "x", "flops": 10**12, "bytes": 10**6},
+            1e-3,
+            (1e4, "FLOP/s", "not shown"),
+        ),  # a wrong --flops
+        ({"group": "conv", "flops": 10**9, "bytes": 10**6}, 5e-3, (2.0, "FLOP/s", "fewer FLOP")),
+    ],
+)
+def test_a_share_that_nothing_explains_is_not_given(
+    known: dict[str, object], seconds: float, expected: tuple[float, str, str]
+) -> None:
+    """With peaks of 100 GFLOP/s and 10 GB/s, and a cache of 4 MiB."""
+    share, bound = share_of_peak(known, 1e11, 1e10, seconds)
+    assert share == pytest.approx(expected[0])
+    assert (bound, above(share, bound, known, 1 << 22)) == expected[1:]

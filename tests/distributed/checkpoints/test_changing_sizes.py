@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import d5ray as d5
+from d5ray.archive.unfinished import GoingOn
+from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from tests.distributed.mortal import DIGITS, gradient, state_of, weighted
 from tests.distributed.regrouped import Regrouped
 from tests.together import together
@@ -110,3 +112,22 @@ def test_a_checkpoint_after_a_change_knows_how_far_the_epoch_is(changing: Any, t
     for one, other in zip(before.agents, after.agents, strict=True):
         assert np.array_equal(one.flat_parameters(), other.flat_parameters())
         assert one.data.epochs.at(7) == other.data.epochs.at(7)
+
+
+def test_a_run_that_died_as_it_closed_goes_on_before_its_end_wherever_that_came(
+    changing: Any, tmp_path: Path
+) -> None:
+    """With two agents for a step an epoch took five: the run ended after 13 steps, and 12 were planned.
+
+    What it saved at its end leaves nothing to do; what it saved at step 12 leaves a step.
+    """
+    wanted = experiment(events=(d5.events.Checkpoint(tmp_path, every_steps=4, keep=9),))
+    group = changing(wanted)
+    planned = group.agents[0].data.epochs
+    for agents, steps in ((3, 1), (2, 1), (3, 11)):
+        if agents != len(group.agents):
+            group.change(agents)
+        group.train(steps)
+    assert (planned.begin(3), group.agents[0].data.epochs.begin(3)) == (12, 13)
+    saved = tuple(Checkpoints(str(tmp_path), step) for step in (13, 12, 8, 4))
+    assert GoingOn(saved, "the run before").chosen(wanted, planned) == saved[1]

@@ -15,8 +15,8 @@ import safetensors.torch
 import torch
 
 from d5ray.distributed.checkpoints.folder import MANIFEST, CheckpointFolder, step_name
-from d5ray.distributed.checkpoints.tensor_file import parsed, pieces
 from d5ray.errors import ConfigurationError, StorageError
+from d5ray.metrics.record.tensor_file import parsed, pieces
 from tests.patience import patience
 
 RNG = np.random.default_rng(3)
@@ -154,7 +154,7 @@ FULL_DISK = """
 import resource, signal, sys
 import numpy as np
 from d5ray.distributed.checkpoints.folder import CheckpointFolder
-from d5ray.distributed.checkpoints.tensor_file import pieces
+from d5ray.metrics.record.tensor_file import pieces
 from d5ray.errors import StorageError
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -150,11 +150,11 @@ def test_another_mesh_is_refused_with_the_one_that_fits(saved: Path) -> None:
         course(experiment(mesh=d5.Mesh(2, 2)), 1, found)
 
 
-def test_checkpoints_of_agents_with_whole_networks_are_as_they_were(tmp_path: Path) -> None:
-    """What the manifest says of a file, and of the model, older versions read."""
+def test_the_manifest_of_agents_with_whole_networks_names_the_tensors(tmp_path: Path) -> None:
+    """It says that they are in the second format, and nothing of shares of networks."""
     event = d5.events.Checkpoint(tmp_path, every_steps=2)
     course(experiment(agents=2, evaluate=False, events=(event,)), 2)
     manifest = CheckpointFolder(str(tmp_path)).manifest(2)
-    assert manifest["format"] == 1 and manifest["agents"] == 2
+    assert manifest["format"] == 2 and manifest["agents"] == 2
     assert [name for name, _, _ in manifest["tensors"]] == list(network().parameters)
     assert all(file.keys() == {"bytes", "crc32"} for file in manifest["files"].values())

@@ -1,6 +1,7 @@
 """A training that goes on from a checkpoint has the numbers of one that was never stopped, bit for bit"""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,45 @@ def test_agents_that_exchange_through_shared_memory_go_on(tmp_path: Path) -> Non
         assert [agent.flat_parameters().tobytes() for agent in agents] == whole
 
 
+BETWEEN_WORLDS: dict[str, dict[str, Any]] = {
+    "buffers": {
+        "model": nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(12, 3))
+    },
+    "gossip": {"distributed": d5.optimizers.DPSGD(), "optimizer": d5.optimizers.Adam(0.01)},
+    "error feedback": {
+        "distributed": d5.optimizers.CompressedSGD(d5.compression.ErrorFeedback(d5.compression.TopK(0.2)))
+    },
+    "servers": {
+        "distributed": d5.optimizers.ParameterServerSGD(compressor=d5.compression.TopK(0.3)),
+        "servers": d5.Servers(shards=2),
+    },
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN_WORLDS)
+def test_a_checkpoint_of_real_agents_goes_on_in_a_simulation_and_back(name: str, tmp_path: Path) -> None:
+    """Agents with real communicators and servers, to step 5; a simulation, to 10; the real ones, to 14."""
+    saving = (d5.events.Checkpoint(tmp_path / "saved", every_steps=5, keep=0),)
+    wanted = experiment(agents=3, communicator="shared_memory", events=saving, **BETWEEN_WORLDS[name])
+
+    def bits(agents: Any) -> list[bytes]:
+        return [agent.flat_parameters().tobytes() for agent in agents]
+
+    with agents_in_threads(wanted, DATA) as (agents, _):
+        together(lambda rank: agents[rank].train(10), 3)
+        middle = bits(agents)
+        together(lambda rank: agents[rank].train(4), 3)
+        whole = bits(agents)
+    shutil.rmtree(tmp_path / "saved/step-00000010")
+    with d5.simulate(wanted, resume=tmp_path / "saved/step-00000005", root=tmp_path) as group:
+        assert group.train(5, progress=False).step == 10
+        assert bits(group.agents) == middle
+    with agents_in_threads(wanted, DATA) as (agents, _):
+        together(lambda rank: agents[rank].resume(str(tmp_path / "saved"), 10), 3)
+        together(lambda rank: agents[rank].train(4), 3)
+        assert bits(agents) == whole
+
+
 def test_a_run_goes_on_to_the_end_of_its_epochs(tmp_path: Path) -> None:
     wanted = experiment(events=(d5.events.Checkpoint(every_steps=10),))
     with d5.simulate(wanted, root=tmp_path) as group:
@@ -291,7 +331,9 @@ def test_a_newer_format_is_refused(saved: Path, tmp_path: Path) -> None:
     newer.mkdir()
     manifest = json.loads((saved / "step-00000003" / "checkpoint.json").read_text())
     (newer / "checkpoint.json").write_text(json.dumps(manifest | {"format": 9, "d5ray": "7.0"}))
-    with pytest.raises(ConfigurationError, match=r"by d5ray 7\.0 in format 9, this d5ray reads format 1"):
+    with pytest.raises(
+        ConfigurationError, match=r"by d5ray 7\.0 in format 9, this d5ray reads formats up to 2"
+    ):
         d5.simulate(experiment(), resume=tmp_path)
 
 

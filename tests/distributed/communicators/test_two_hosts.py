@@ -16,12 +16,14 @@ from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import PeerLost
 from tests.distributed.stores import read, written
 from tests.hosts import Host, hosts
+from tests.links import link, without_offloads
 from tests.patience import patience
 
 SECONDS = 20.0  # the time-out, after which a host that does not answer is noticed at the latest
 NOTICED_SECONDS = 6.0  # later than that, with the time in which the members agree on who it was
 APART_SECONDS = 8.0  # of a partition
 STEPS, STEP_SECONDS = 400, 0.01
+FEW = 40  # steps over a slow link
 
 
 def member(rank: int, hosted_at: str, address: str, nodes: str, ends: str) -> None:
@@ -47,8 +49,8 @@ def member(rank: int, hosted_at: str, address: str, nodes: str, ends: str) -> No
                 time.sleep(0.01)
         except PeerLost as error:
             say(lost=error.rank, at=time.time())
-    if ends == "after steps":
-        for step in range(STEPS):
+    if ends.endswith("steps"):
+        for step in range(FEW if ends == "after few steps" else STEPS):
             communicator.allreduce(array, "mean")
             array += np.random.default_rng([step, rank]).standard_normal(len(array))
             time.sleep(STEP_SECONDS)
@@ -143,6 +145,32 @@ def test_a_partition_shorter_than_the_time_out_is_survived(nodes: str, backend: 
                     process.communicate()
                 rendezvous.close()
     assert found[0] == found[1]
+
+
+@pytest.mark.slow
+def test_a_link_that_is_slow_and_loses_frames_changes_no_bit() -> None:
+    """Each frame takes 50 ms, and 5 % are lost: all steps are done, with the result of a good link."""
+    found, seconds = [], []
+    for delay, share in ((0.0, 0.0), (0.05, 0.05)):
+        with hosts(3) as places, link(places[2]) as way:
+            for place in places:
+                without_offloads(place)
+            rendezvous = Rendezvous("10.213.77.254", seconds=SECONDS)
+            processes = started(places, "a,b,c", "after few steps", rendezvous.address)
+            try:
+                assert processes[0].stdout is not None
+                assert json.loads(processes[0].stdout.readline())["backend"] == "gloo"
+                way.worsen(delay, share)
+                begun = time.monotonic()
+                found.append([lines[-1]["sha256"] for lines in finished(processes)])
+                seconds.append(time.monotonic() - begun)
+            finally:
+                for process in processes:
+                    process.kill()
+                    process.communicate()
+                rendezvous.close()
+    assert found[0] == found[1]
+    assert seconds[1] > FEW * 0.1  # there and back
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ PLAN = (
     .delay(0.1, at_seconds=1, seconds=2)
     .lose(0.05, agents=(1,))
     .fill_disk(at_seconds=1, seconds=1)
+    .fill_shared_memory(at_seconds=1)
 )
 
 
@@ -81,6 +82,7 @@ def test_a_wrong_fault_is_one_sentence(text: str, said: str) -> None:
         (d5.Faults().partition((5,), at_seconds=1), "names the agent 5"),
         (d5.Faults().kill("aggregator", at_seconds=1), "agents, servers and links alone"),
         (d5.Faults().fill_disk(at_seconds=1), "agents, servers and links alone"),
+        (d5.Faults().fill_shared_memory(at_seconds=1), "agents, servers and links alone"),
         (d5.Faults().kill(agent=1, during="collective"), "give at_step or at_seconds"),
         ("kill(agent=1, at_step=3)", "it must be a plan such as"),
     ],
@@ -96,7 +98,9 @@ def test_a_plan_that_does_not_fit_is_refused_before_anything_starts(plan: d5.Fau
     ("plan", "said"),
     [
         (d5.Faults().kill(agent=4, at_step=1), "names the agent 4"),
-        (d5.Faults().partition((0,), at_seconds=1), "a real run's network is the machine's"),
+        (d5.Faults().partition((0,), at_seconds=1), "join a Ray cluster of several hosts"),
+        (d5.Faults().delay(0.1), "tc qdisc add dev eth0 root netem delay 100ms"),
+        (d5.Faults().lose(0.05), "tc qdisc add dev eth0 root netem loss 5%"),
         (d5.Faults().fill_disk(at_seconds=1), "mount a small one"),
     ],
 )

@@ -1,5 +1,6 @@
 """Claims about the rendezvous and memberships: values, news, and what strangers can do to them"""
 
+import gc
 import json
 import socket
 import struct
@@ -518,6 +519,33 @@ def test_a_server_that_ends_is_a_failure_of_its_groups() -> None:
         pass
     rendezvous.close()  # a second time: nothing happens
     first.leave()
+
+
+def test_who_comes_as_a_server_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also who has only just been accepted: nothing is left for the garbage collector to close."""
+    left: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: left.append(unraisable.exc_value))
+    crowd: list[socket.socket] = []
+    for _ in range(8):
+        rendezvous = Rendezvous()
+        address = rendezvous.address.host, rendezvous.address.port
+
+        def press(address: tuple[str, int] = address) -> None:
+            with suppress(OSError):
+                while len(crowd) < 300:
+                    crowd.append(socket.create_connection(address))
+
+        pressing = threading.Thread(target=press)
+        pressing.start()
+        until(lambda: len(crowd) > 20)
+        rendezvous.close()
+        pressing.join()
+        for each in crowd:
+            each.close()
+        crowd.clear()
+        del rendezvous
+        gc.collect()
+    assert not left
 
 
 @pytest.mark.full

@@ -216,7 +216,8 @@ def test_where_no_replica_is_whole_all_go_back_to_a_checkpoint(tmp_path: Any) ->
             members.agents[rank].leave()
             members.agents[rank] = members.fresh(rank)
         groups = members.groups(4)
-        agreed = together(lambda rank: members.agents[rank].begin_again(groups[rank], (str(tmp_path), 4)), 4)
+        given = (str(tmp_path), 4), None
+        agreed = together(lambda rank: members.agents[rank].begin_again(groups[rank], given), 4)
         assert {each.step for each in agreed} == {4} and len({each.sha256 for each in agreed}) == 2
         members.train(list(range(4)), LAST - 4)
         for replica, parameters in members.networks().items():
@@ -263,3 +264,23 @@ def test_passes_are_drawn_again_after_a_step_that_did_not_count() -> None:
             agent.executor.random_state().tobytes() for rank, agent in members.agents.items() if rank < 8
         }
         assert passes == {np.array([3], np.int64).tobytes()}
+
+
+def test_who_is_told_too_late_does_not_pause_alone_and_a_pause_costs_no_bit() -> None:
+    """One stage was told of a step that it had begun; then all pause before a later one, and go on."""
+    with made(experiment(on_failure="stop")) as members:
+        ranks = list(members.agents)
+        members.join()
+        members.train(ranks, 5)
+        assert not members.agents[1].pause(5)
+        assert all(agent.pause(8) for agent in members.agents.values())
+        done = together(lambda rank: members.agents[rank].train(LAST - 5), len(ranks))
+        assert [(outcome.status, outcome.step) for outcome in done] == [("paused", 8)] * len(ranks)
+        members.train(ranks, LAST - 8)
+        paused = members.networks()
+    with made(experiment(on_failure="stop")) as members:
+        members.join()
+        members.train(ranks, LAST)
+        calm = members.networks()
+    for replica, network in calm.items():
+        assert all(np.array_equal(paused[replica][name], value) for name, value in network.items())

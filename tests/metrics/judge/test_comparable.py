@@ -1,5 +1,6 @@
 """Claims about what can be compared: the same FIXED part and the same data, said alike wherever it is said"""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,14 @@ import pytest
 import d5ray as d5
 from d5ray.actors.group.run_row import RunOrigin
 from d5ray.dashboards.report import writing
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, DataError
 from d5ray.identity import checkout
 from d5ray.metrics.judge.comparable import DATA, data_of, incomparable
 from d5ray.metrics.judge.comparison import compare
 from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine import library
+from d5ray.recipes.engine.checking.folder import Folder
+from d5ray.recipes.engine.checking.origin import hashes
 from d5ray.recipes.engine.checking.series_checker import violations
 from d5ray.recipes.engine.recipe import Recipe
 from d5ray.recipes.engine.repeats import seeds
@@ -49,10 +52,11 @@ def test_the_hash_of_the_data_is_that_of_the_arrays() -> None:
 
 
 @pytest.mark.full
-def test_equal_hashes_on_other_data_are_incomparable(own_home: Path) -> None:
-    """The function says why, and what compares, reports and checks says the same."""
+def test_other_data_have_another_hash_and_are_incomparable(own_home: Path) -> None:
+    """Also where FIXED leaves them open. The function says why; what compares and reports says the same."""
     one, other = ran(dataset="digits"), ran(dataset="digits", dataset_kwargs={"split_seed": 5})
-    assert one.row["recipe_hash"] == other.row["recipe_hash"]
+    assert one.row["recipe_hash"] != other.row["recipe_hash"]
+    assert json.loads(one.row["fixed"]) == json.loads(other.row["fixed"]) | {DATA: data_of(one)[DATA]}
     (reason,) = incomparable([one, other])
     assert reason.startswith("dataset_sha256: ") and one.name in reason and other.name in reason
     assert compare([one], [other]).incomparable == (reason,)
@@ -106,6 +110,47 @@ def test_a_series_on_other_data_breaks_a_rule(own_home: Path, monkeypatch: pytes
     )
 
 
+@pytest.mark.full
+def test_a_files_byte_changes_the_hash_and_compare_says_so(own_home: Path) -> None:
+    """A text of one's own, fixed by its path: equal runs while it is the same, incomparable afterwards."""
+    text = own_home / "book.txt"
+    text.write_bytes(b"It was a bright cold day in April. " * 300)
+    fixed = FIXED | {"dataset": "text", "dataset_kwargs": {"paths": str(text), "length": 8}}
+    fixed |= {"model": "transformer", "model_kwargs": {"width": 8, "heads": 1, "depth": 1}}
+
+    def read() -> Run:
+        recipe = Recipe.of(fixed, {"optimizer": d5.optimizers.SGD(0.1)}, [], name="mine")
+        with d5.simulate(recipe.made(), origin=RunOrigin(**recipe.described())) as group:
+            group.train(1, progress=False)
+        return Run(group.folder)
+
+    one, same = read(), read()
+    text.write_bytes(text.read_bytes().replace(b"April", b"april", 1))
+    other = read()
+    assert one.row["recipe_hash"] == same.row["recipe_hash"] != other.row["recipe_hash"]
+    assert incomparable([one, same]) == () and len(incomparable([one, other])) == 1
+    home = {"D5RAY_HOME": str(own_home)}
+    assert "incomparable" not in d5ray("compare", one.name, same.name, env=home).out
+    done = d5ray("compare", one.name, other.name, env=home)
+    assert (done.code, "incomparable" in done.out, "dataset_sha256" in done.out) == (2, True, True)
+    assert json.loads(other.row["fixed"])[DATA] == data_of(other)[DATA]
+    assert list(hashes(Folder(other, other.row, other.tables()))) == []
+    forged = dict(other.row) | {key: one.row[key] for key in ("fixed", "recipe_hash")}
+    (told,) = hashes(Folder(other, forged, other.tables()))
+    assert "the recipe's hash is of other data than were read" in told
+
+
+def test_data_that_fixed_tells_are_not_read_for_the_hash() -> None:
+    """Made data by their options; files by what they hold, and a file that lacks is said at once."""
+    made = Recipe.of(FIXED | {"dataset": "synthetic"}, {"optimizer": d5.optimizers.SGD(0.1)}, [], name="made")
+    assert made.data == {} and made.hash == made.fixed_hash
+    files = {"dataset": "text", "dataset_kwargs": {"paths": "/nowhere/at/all"}}
+    lacking = Recipe.of(FIXED | files, {"optimizer": d5.optimizers.SGD(0.1)}, [], name="lacking")
+    assert lacking.fixed_hash != made.fixed_hash
+    with pytest.raises(DataError, match="no file fits '/nowhere/at/all'"):
+        lacking.described()
+
+
 @pytest.mark.parametrize("name", [*library.shipped(), *checkout.names()])
 def test_a_shipped_recipe_fixes_its_data(name: str) -> None:
     """No part of the data can be set: another set, an option of it, or its options as a whole."""
@@ -129,4 +174,4 @@ def test_the_recipes_on_published_data_are_recipes() -> None:
         module = library.load(name)
         own = Recipe.of(module.FIXED | change, module.MUTABLE, module.METRICS, name="mine")
         assert own.made().dataset == change["dataset"]
-        assert own.hash != Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name).hash
+        assert own.fixed_hash != Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name).fixed_hash

@@ -87,7 +87,21 @@ def test_what_decides_nothing() -> None:
     assert judged("loss", [1.0] * 6, [np.inf] * 6, 0.02).verdict == "inconclusive"
     zeros = judged("staleness", [0.0] * 6, [1.0, 2.0, 1.5, 1.0, 1.2, 1.1], 0.02)
     assert (zeros.verdict, zeros.ratio) == ("worse", None)
-    assert judged("bytes_sent", [512.0], [512.0], 0.02).verdict == "same"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "word"),
+    [
+        ([512.0], [512.0], "equal"), ([512.0], [513.0], "different"), ([0.0], [512.0], "different"),
+        ([1e6 + k for k in range(6)], [1e6 + 1 + k for k in range(6)], "different"),  # within the tolerance
+        ([1.0, 2.0] * 4, [2.0, 1.0] * 4, "different"), ([512.0] * 6, [256.0] * 6, "better"),
+    ],
+)  # fmt: skip
+def test_an_exact_count_is_equal_or_different(first: list[float], second: list[float], word: str) -> None:
+    """Of however few pairs; only where many of them agree on the direction it is better or worse."""
+    found = judged("bytes_sent", first, second, 0.02)
+    assert (found.verdict, found.reason) == (word, "")
+    assert together([{"bytes_sent": first[0]}], [{"bytes_sent": second[0]}])[2] == ()
 
 
 # -- many metrics --------------------------------------------------------------------------------------------
@@ -234,7 +248,7 @@ def test_groups_of_runs_are_compared(sides: tuple[list[Run], list[Run]]) -> None
     metrics = by_metric(found)
     assert metrics["step_time"].verdict == "slower"
     assert metrics["step_time"].n == 6
-    assert metrics["bytes_sent"].verdict == metrics["loss"].verdict == "same"
+    assert (metrics["bytes_sent"].verdict, metrics["loss"].verdict) == ("equal", "same")
     assert by_metric(compare(sides[1], sides[0]))["step_time"].verdict == "faster"
 
 

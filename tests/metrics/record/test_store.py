@@ -16,6 +16,7 @@ import pytest
 
 from d5ray.errors import ConfigurationError, StorageError
 from d5ray.metrics.record import store
+from d5ray.metrics.record.liveness import start_of
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import EVENTS, SAMPLES, TABLES, table_of
 from d5ray.metrics.record.store import Run, RunWriter, check_writable, home, list_runs, runs_root
@@ -76,6 +77,23 @@ def test_agents_with_different_dictionaries_read_back_as_written(
     assert plain(run.tables()["samples"]) == expected
     assert plain(pq.read_table(run.folder / "samples.parquet")) == expected
     assert run.tables()["samples"].schema == SAMPLES
+
+
+def test_a_thousand_batches_of_one_row_are_read_as_few(tmp_path: Path) -> None:
+    """Events come one by one, and in memory a batch takes ten thousand bytes, whatever is in it."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    row = {"run_id": "r", "agent": "driver", "rank": -1, "name": "agent_died", "t_wall": at}
+    rows = [row | {"t_mono": number, "detail": "x" * (number % 7)} for number in range(1100)]
+    (together,) = table_of("events", rows).combine_chunks().to_batches()
+    writer = opened(tmp_path)
+    assert [writer.append_events(together.slice(number, 1)) for number in range(1100)] == [1] * 1100
+    run = Run.find("r", tmp_path)
+    growing = run.tables()["events"]
+    assert growing["t_mono"].num_chunks == 2
+    writer.close()
+    for table in (growing, run.tables()["events"]):
+        assert table["t_mono"].to_pylist() == list(range(1100))
+        assert table["detail"].to_pylist() == ["x" * (number % 7) for number in range(1100)]
 
 
 def test_a_finished_run_needs_no_d5ray(tmp_path: Path) -> None:
@@ -269,6 +287,8 @@ def test_a_run_whose_driver_is_gone_has_died(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     gone = {"driver_pid": child.pid}
+    start = start_of(os.getpid())
+    assert start is not None and start_of(child.pid) is None
     unreaped = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, unreaped.pid, os.WEXITED | os.WNOWAIT)
     cases: dict[str, tuple[dict[str, Any], str]] = {
@@ -278,6 +298,8 @@ def test_a_run_whose_driver_is_gone_has_died(tmp_path: Path) -> None:
         "elsewhere": (gone | {"host": "another"}, "running"),
         "finished": (gone | {"status": "completed"}, "completed"),
         "reused": ({"started": datetime(2001, 1, 1, tzinfo=UTC)}, "died"),
+        "clock set": ({"started": datetime(2001, 1, 1, tzinfo=UTC), "driver_start": start}, "running"),
+        "reused at once": ({"driver_start": start - 1}, "died"),
         "unknown": ({"driver_pid": None}, "running"),
     }
     for name, (row, _) in cases.items():

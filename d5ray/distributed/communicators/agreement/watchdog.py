@@ -2,12 +2,13 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import final
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature, disagreement
 from d5ray.distributed.group.membership import Membership
+from d5ray.distributed.group.waits import PresentWait, declared
 from d5ray.errors import D5Error, PeerLost
 
 SUSPICIOUS_SECONDS = 1.0  # of waiting, after which a member tells what it waits in
@@ -29,6 +30,7 @@ class Watchdog:
         self._stop = stop
         self._index = 0  # of the collective, the same on all members
         self._waiting: tuple[int, Signature, float] | None = None
+        self._exchanging: tuple[float, Sequence[int], Signature] | None = None
         self._told = 0
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name="d5ray-watchdog", daemon=True).start()
@@ -42,6 +44,26 @@ class Watchdog:
             yield
         finally:
             self._waiting = None
+
+    @contextmanager
+    def exchanging(self, call: Signature, members: Sequence[int]) -> Iterator[None]:
+        """A context: this member exchanges with these alone while the block runs; nothing is compared."""
+        self._exchanging = time.monotonic(), members, call
+        try:
+            yield
+        finally:
+            self._exchanging = None
+
+    def waits(self) -> list[PresentWait]:
+        """The wait of this member as it lasts now; called from another thread.
+
+        In a collective it is for all others, though some of them may have come: they wait as well.
+        """
+        waiting = self._exchanging
+        if (collective := self._waiting) is not None:
+            _, call, since = collective
+            waiting = since, [rank for rank in range(self._size) if rank != self._rank], call
+        return declared(self._membership.group, waiting)
 
     def close(self) -> None:
         """End the thread that watches."""

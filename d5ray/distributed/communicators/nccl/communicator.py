@@ -12,6 +12,7 @@ from d5ray.distributed.communicators.agreement.watchdog import Watchdog
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.membership import Membership
+from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.cupy.nccl_group import NcclGroup, available, device_view
@@ -37,6 +38,7 @@ class NCCL(Communicator):
         self.membership = Membership(group)
         self._barriers = 0
         self._watchdog = Watchdog(self.membership, stop=lambda error: None)  # `healthy` ends the wait
+        self.membership.waits = self.told_waits
         self._agreed: set[Signature] = set()
         self.membership.gather("ready", b"")
         self._nccl = NcclGroup(
@@ -107,13 +109,17 @@ class NCCL(Communicator):
         if pairs and isinstance(pairs[0][0], np.ndarray):
             raise ConfigurationError("NCCL exchanges device arrays: messages of bytes need gloo")
         if pairs:
-            self._nccl.exchange(pairs[0][0], outgoing, incoming)
+            with self._watchdog.exchanging(call, tuple(dict.fromkeys(rank for _, rank in pairs))):
+                self._nccl.exchange(pairs[0][0], outgoing, incoming)
         self._moved(
             sent=sum(int(flat.nbytes) for flat, _ in outgoing),
             received=sum(int(flat.nbytes) for flat, _ in incoming),
             messages=len(outgoing),
             rounds=1,
         )
+
+    def _waits(self) -> list[PresentWait]:
+        return self._watchdog.waits() + self.membership.own_waits()
 
     @contextmanager
     def _agreed_on(self, call: Signature) -> Iterator[None]:

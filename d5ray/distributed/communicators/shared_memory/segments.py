@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import mmap
 import os
 import platform
@@ -10,6 +9,7 @@ import re
 import secrets
 import stat
 import sys
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,13 +21,15 @@ import numpy as np
 
 from d5ray.distributed.group.membership import Membership
 from d5ray.errors import ConfigurationError
+from d5ray.metrics.record.liveness import start_of
 
 FOLDER = Path("/dev/shm")
 NAME = re.compile(r"d5ray-(?P<pid>\d+)-(?P<start>\d+)-[0-9a-f]{16}")  # of a file there
 MODE = 0o600
 REFUSAL = "refused: "  # instead of a path
 PAGE_BYTES = 4096
-START_TIME_FIELD = 19  # of /proc/<pid>/stat after the name; man 5 proc counts it as the 22nd
+ROOM_SECONDS = 3.0  # for a full folder to have room again
+LOOK_SECONDS = 0.05  # between two looks whether it has
 
 
 def supported() -> str | None:
@@ -67,7 +69,7 @@ class Segment:
         if stop > self._reserved.get(start, start):
             stop = min(-(-stop // PAGE_BYTES) * PAGE_BYTES, self._size)  # a file is never enlarged
             try:
-                os.posix_fallocate(self._descriptor, start, stop - start)
+                _take(self._descriptor, start, stop - start)
             except OSError as error:
                 raise _refused(stop - start, error) from error
             self._reserved[start] = stop
@@ -101,9 +103,14 @@ def clean_up() -> None:
     """Remove what processes of this user left that died before they could unlink it."""
     for path in FOLDER.glob("d5ray-*-*-*"):
         name = NAME.fullmatch(path.name)
-        if name is not None and _start_time(name["pid"]) != name["start"]:
+        if name is not None and str(start_of(name["pid"])) != name["start"]:
             with contextlib.suppress(OSError, ConfigurationError), _locked(path):
                 path.unlink()
+
+
+def fresh_path() -> Path:
+    """A name for a new file of this process, by which others know when it is left behind."""
+    return FOLDER / f"d5ray-{os.getpid()}-{start_of('self')}-{secrets.token_hex(8)}"
 
 
 def _offer(stack: ExitStack, size: int) -> bytes:
@@ -117,7 +124,9 @@ def _offer(stack: ExitStack, size: int) -> bytes:
 @contextmanager
 def _created(size: int) -> Iterator[Path]:
     _clean_up_once()
-    path = FOLDER / f"d5ray-{os.getpid()}-{_start_time('self')}-{secrets.token_hex(8)}"
+    path = fresh_path()
+    import fcntl  # noqa: PLC0415 - not every system has it
+
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -131,6 +140,8 @@ def _created(size: int) -> Iterator[Path]:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold a file alone during the block; `OSError` where one does who lives in another container."""
+    import fcntl  # noqa: PLC0415
+
     descriptor = _opened(path)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -157,13 +168,17 @@ def _clean_up_once() -> None:
     clean_up()
 
 
-def _start_time(pid: str) -> str:
-    """The time when the process started, in ticks since boot; empty when there is none."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    return stat.rpartition(")")[2].split()[START_TIME_FIELD]
+def _take(descriptor: int, start: int, count: int) -> None:
+    """Take memory for a part of a file, as soon as the folder has room; `OSError` where it stays full."""
+    state, end = os.statvfs(FOLDER), time.monotonic() + ROOM_SECONDS
+    while True:
+        try:
+            return os.posix_fallocate(descriptor, start, count)
+        except OSError as error:
+            never = error.errno != errno.ENOSPC or count > state.f_blocks * state.f_frsize
+            if never or time.monotonic() > end:
+                raise
+        time.sleep(LOOK_SECONDS)
 
 
 def _refused(needed: int, error: Exception) -> ConfigurationError:
@@ -172,10 +187,14 @@ def _refused(needed: int, error: Exception) -> ConfigurationError:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         state = os.statvfs(FOLDER)
         return ConfigurationError(
-            f"the agents of this node share memory and need {needed / 1e6:,.1f} MB in {FOLDER}, "
+            f"the agents of this node share memory and need {_size(needed)} in {FOLDER}, "
             f"{state.f_bavail * state.f_frsize / 1e6:,.1f} MB are free: enlarge it (docker run "
             "--shm-size=8g, mount -o remount,size=8g), or choose communicator='gloo'"
         )
     return ConfigurationError(
         f"the agents of this node cannot share memory in {FOLDER}: {error}: choose communicator='gloo'"
     )
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB" if count >= 10**5 else f"{count / 1e3:,.1f} kB"

@@ -1,6 +1,5 @@
 """Built operators under D5RAY_HOME/operators, by what they were built from; each is built once"""
 
-import fcntl
 import hashlib
 import json
 import re
@@ -162,8 +161,10 @@ def _locked(folder: Path) -> Iterator[bool]:
     """One process at a time, and whether it is so: where the file system has no locks, several may build."""
     with (folder / "lock").open("w") as file:
         try:
+            import fcntl  # noqa: PLC0415 - not every system has it
+
             fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
+        except (OSError, ImportError):
             yield False
         else:
             yield True

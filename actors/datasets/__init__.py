@@ -1,0 +1,1 @@
+"""Data sets of Ray Data, whose rows are streamed to the agents"""

@@ -1,0 +1,1 @@
+"""Ray Tune: the processes of its trials, and the search"""

@@ -1,0 +1,110 @@
+"""The arrays of an agent's file: the model's tensors by the model's own names, what else there is by d5ray's
+
+So PyTorch, safetensors and Hugging Face read the model out of a checkpoint by their own tools. Files of the
+first format hold flat arrays in the place of the tensors.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from d5ray.distributed.checkpoints.state import native
+from d5ray.errors import StorageError
+from d5ray.frameworks.host import host_copy, host_view, on_device
+from d5ray.metrics.record.tensor_file import Array
+from d5ray.networks.executors.executor import Executor
+from d5ray.networks.executors.slots import Slot, by_name
+
+OWN: Final = "d5ray/"  # what d5ray's own names begin with; no model's can
+RANDOM: Final = "random"  # the framework's random numbers, which every file has
+PARAMETERS, UNTRAINED, COUNTER = "parameters", "untrained", "counter.{}"  # flat, of the first format
+
+
+def with_model(executor: Executor, own: Mapping[str, Array], *, whole: bool) -> dict[str, Array]:
+    """All arrays of a file: of the model, views where they lie in host memory, and d5ray's own ones.
+
+    whole: also tensors that no training changes, and further names of those that it does.
+    """
+    found = by_name(_flat(executor.parameters), executor.slots)
+    if len(executor.untrained):
+        found |= by_name(_flat(executor.untrained), _state_slots(executor))
+    for name, counter in zip(_counter_names(executor), executor.counters, strict=True):
+        found[name] = _flat(counter.reshape(-1)).reshape(tuple(counter.shape))
+    if whole:
+        found |= {name: value for name, value in executor.state_dict().items() if name not in found}
+    return found | {f"{OWN}{name}": array for name, array in own.items()}
+
+
+def own_arrays(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The arrays of a file that are d5ray's own, by the names that `with_model` was given."""
+    if _is_first_format(arrays):
+        return dict(arrays)
+    return {name[len(OWN) :]: array for name, array in arrays.items() if name.startswith(OWN)}
+
+
+def model_arrays(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The model's tensors by its own names; `StorageError` for a file of the first format."""
+    if _is_first_format(arrays):
+        raise StorageError("the checkpoint is of the first format, which has no tensors by name")
+    return {name: array for name, array in arrays.items() if not name.startswith(OWN)}
+
+
+def fill_model(executor: Executor, arrays: Mapping[str, Array]) -> None:
+    """Give an executor the model's tensors of a file, of either format, to the last bit.
+
+    Raises `StorageError` for those of another model.
+    """
+    if _is_first_format(arrays):
+        _take(executor.parameters, arrays[PARAMETERS], PARAMETERS)
+        if len(executor.untrained):
+            _take(executor.untrained, arrays[UNTRAINED], UNTRAINED)
+        names: Sequence[str] = [COUNTER.format(at) for at in range(len(executor.counters))]
+    else:
+        _fill(executor.parameters, executor.slots, arrays)
+        _fill(executor.untrained, _state_slots(executor), arrays)
+        names = _counter_names(executor)
+    for name, counter in zip(names, executor.counters, strict=True):
+        _take(counter.reshape(-1), arrays[name].reshape(-1), name)
+
+
+# ------------------------------------------------------------------------------------------------------
+
+
+def _is_first_format(arrays: Mapping[str, Array]) -> bool:
+    return f"{OWN}{RANDOM}" not in arrays
+
+
+def _state_slots(executor: Executor) -> tuple[Slot, ...]:
+    """The places of tensors in `untrained`; of an executor that does not say them, as a whole."""
+    if executor.state_slots or not len(executor.untrained):
+        return executor.state_slots
+    return (Slot(f"{OWN}{UNTRAINED}", 0, (len(executor.untrained),)),)
+
+
+def _counter_names(executor: Executor) -> Sequence[str]:
+    return executor.counter_names or [f"{OWN}{COUNTER.format(at)}" for at in range(len(executor.counters))]
+
+
+def _flat(array: Any) -> Array:
+    return host_copy(array) if on_device(array) else host_view(array)
+
+
+def _fill(own: Any, slots: Sequence[Slot], arrays: Mapping[str, Array]) -> None:
+    """own (n,) ← the tensors in their places."""
+    for slot in slots:
+        if slot.name not in arrays:
+            raise StorageError(f"the checkpoint has no {slot.name}: it is of another model")
+        _take(own[slot.offset : slot.offset + slot.size], arrays[slot.name].reshape(-1), slot.name)
+
+
+def _take(own: Any, values: Array, name: str) -> None:
+    """own (n,) ← values (n,), to the last bit."""
+    if len(own) != len(values):
+        raise StorageError(f"the checkpoint's {name} are {len(values)} numbers, the model has {len(own)}")
+    if isinstance(own, np.ndarray):
+        own[...] = values
+    elif on_device(own):
+        own[...] = native(values, own)
+    else:
+        host_view(own)[...] = values

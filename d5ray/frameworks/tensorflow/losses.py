@@ -1,0 +1,71 @@
+"""Losses of a Keras model's output: the catalogue's operators, Keras's own, and functions of TensorFlow"""
+
+from typing import Any
+
+from d5ray.errors import ConfigurationError
+from d5ray.networks.executors.model_calls import no_number, scores_in
+from d5ray.operators.loss import Loss
+from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.ops.lookup import implementation
+from d5ray.ops.losses.function_loss import FunctionLoss
+from d5ray.ops.losses.masked_cross_entropy_loss import MaskedCrossEntropyLoss
+from d5ray.ops.tensorflow.library import tf
+
+Tensor = Any  # of TensorFlow
+
+
+def compared(loss: Loss, output: Any, labels: Tensor) -> Tensor:
+    """The loss of all that a model gives, one number; `ConfigurationError` for what is something else.
+
+    A loss of one's own has a method `tensorflow(scores, labels)` beside `torch`.
+    """
+    own = getattr(loss, "tensorflow", None)
+    if own is not None:
+        found = own(output if loss.sees_output else scores_of(output), labels)
+    elif isinstance(loss, FunctionLoss):
+        found = _of_function(loss, output, labels)
+    elif isinstance(loss, MaskedCrossEntropyLoss):
+        found = _masked(loss, scores_of(output), labels)
+    elif loss.takes_labels:
+        raise loss.lacking("Keras models")
+    else:
+        found = of_scores(loss, scores_of(output), labels)
+    found = tf.convert_to_tensor(found)
+    if found.shape.num_elements() != 1:
+        raise no_number(loss, found)
+    return tf.reshape(found, ())
+
+
+def of_scores(loss: Loss, scores: Tensor, labels: Tensor) -> Tensor:
+    """The loss of scores (batch, ..., classes) by the catalogue's operator, which has classes at axis 1."""
+    if not loss.name:
+        raise loss.lacking("TensorFlow")
+    if len(scores.shape) > 2 and loss.classifies:
+        scores = tf.experimental.numpy.moveaxis(scores, -1, 1)
+    context = NodeContext(Node(loss.name, ("scores", "labels"), ("loss",), name="loss"))
+    return implementation("tensorflow", context)(scores, labels)
+
+
+def scores_of(output: Any) -> Tensor:
+    """The scores in a model's output; see `scores_in`. They are float32 where the model computes in less."""
+    found = scores_in(output, tf.is_tensor)
+    return tf.cast(found, tf.float32) if found.dtype.is_floating and found.dtype.size < 4 else found
+
+
+def _of_function(loss: FunctionLoss, output: Any, labels: Tensor) -> Tensor:
+    try:
+        return loss.function(output, labels)
+    except (TypeError, AttributeError) as error:
+        raise ConfigurationError(
+            f"{loss!r} does not take TensorFlow's tensors ({error}): give a loss of Keras's, one of d5ray's, "
+            "or a function of (output, labels) written in TensorFlow"
+        ) from error
+
+
+def _masked(loss: MaskedCrossEntropyLoss, scores: Tensor, labels: Tensor) -> Tensor:
+    """The mean over the labels that count; 0 where none does."""
+    counts = labels != loss.ignored
+    own = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.where(counts, labels, 0), scores)
+    weights = tf.cast(counts, own.dtype)
+    return tf.math.divide_no_nan(tf.reduce_sum(own * weights), tf.reduce_sum(weights))

@@ -1,0 +1,38 @@
+"""A call of a module with what a batch has for it, and what of its output the scores are"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from d5ray.networks.executors.model_calls import called as called
+from d5ray.networks.executors.model_calls import no_number, scores_in
+from d5ray.operators.loss import Loss
+
+
+def scores_of(output: Any) -> torch.Tensor:
+    """The scores in a model's output; see `scores_in`."""
+    found: torch.Tensor = scores_in(output, torch.is_tensor)
+    return found
+
+
+def output_and_loss(
+    module: Callable[..., Any], loss: Loss, inputs: Any, labels: torch.Tensor
+) -> tuple[Any, torch.Tensor]:
+    """The output of a module for a batch, and its loss, which is one number.
+
+    Raises `ConfigurationError` for a loss that is something else.
+    """
+    output = called(module, inputs, labels=labels) if loss.takes_labels else called(module, inputs)
+    found = loss.torch(output if loss.sees_output else scores_of(output), labels)
+    if not isinstance(found, torch.Tensor) or found.numel() != 1:
+        raise no_number(loss, found)
+    return output, found.reshape(())
+
+
+def right_ones(scores: torch.Tensor, labels: torch.Tensor, loss: Loss) -> int:
+    """The number of labels that have the largest score, of those that count."""
+    right = scores.argmax(dim=loss.classes_axis) == labels
+    if loss.ignored is not None:
+        right &= labels != loss.ignored
+    return int(right.sum().item())

@@ -1,0 +1,105 @@
+"""An executor that computes a step's batch in pieces, one after the other, and adds up their gradients"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.networks.executors.executor import Executor
+from d5ray.networks.executors.gradient_buckets import OnReady
+from d5ray.networks.executors.trees import mapped
+from d5ray.networks.executors.wrapped import WrappedExecutor
+from d5ray.operators.loss import Loss
+
+
+@final
+class AccumulatingExecutor(WrappedExecutor):
+    """A wrapper that gives another executor a batch in pieces of nearly equal size.
+
+    L = Σᵢ cᵢ Lᵢ / Σᵢ cᵢ, and so the gradient, where piece i has the mean loss Lᵢ over cᵢ labels that count:
+    those of the whole batch but for rounding, whatever the sizes. Ranges are announced while the backward
+    pass of the last piece goes on. Everything that a model computes over a batch, such as the statistics of
+    a BatchNorm, goes by the piece.
+
+    pieces: for a full batch; at_most: samples of a piece where that is known, so that fewer are made of a
+    remainder, and more of a batch that is larger.
+    """
+
+    def __init__(self, inner: Executor, loss: Loss, pieces: int, at_most: int | None = None) -> None:
+        super().__init__(inner)
+        self._loss, self._count, self._at_most = loss, pieces, at_most
+        self._sum: Any = None  # (n,), of all pieces but the last
+
+    def inference_and_backprop(
+        self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], on_ready: OnReady | None = None
+    ) -> float:
+        pieces = list(self._pieces(inputs, labels))
+        pieces = [piece for piece in pieces if piece.counted] or pieces[:1]
+        if len(pieces) == 1:
+            return self._passed(pieces[0], on_ready)
+        whole = sum(piece.counted for piece in pieces)
+        *before, last = [(piece, piece.counted / whole) for piece in pieces]
+        loss = 0.0
+        for at, (piece, share) in enumerate(before):
+            loss += share * self._passed(piece, None)
+            self._add(share, first=at == 0)
+        return loss + last[1] * self._last(*last, on_ready)
+
+    def _pieces(self, inputs: Any, labels: Any) -> Iterator["_Piece"]:
+        """The pieces of a batch, whose sizes differ by one at most."""
+        samples = len(labels)
+        count = min(self._count, samples) if self._at_most is None else -(-samples // self._at_most)
+        bounds = [samples * at // count for at in range(count + 1)]
+        for begin, end in pairwise(bounds):
+            given, truth = (
+                mapped(lambda each, part=slice(begin, end): each[part], tree) for tree in (inputs, labels)
+            )
+            counted = self._loss.counted(truth) if isinstance(truth, np.ndarray) else end - begin
+            yield _Piece(given, truth, counted)
+
+    def _passed(self, piece: "_Piece", on_ready: OnReady | None) -> float:
+        """A pass of the inner executor."""
+        inner = self._inner
+        if self._buckets is not None:
+            inner._buckets = self._buckets  # that were set here
+        loss = inner.inference_and_backprop(piece.inputs, piece.labels, on_ready)
+        self.forward_ns, self.backward_ns = inner.forward_ns, inner.backward_ns
+        return loss
+
+    def _add(self, share: float, *, first: bool) -> None:
+        gradients = self.gradients
+        gradients *= share
+        if self._sum is None:
+            self._sum = gradients * 1
+        elif first:
+            self._sum[...] = gradients
+        else:
+            self._sum += gradients
+
+    def _last(self, piece: "_Piece", share: float, on_ready: OnReady | None) -> float:
+        """The pass of the last piece, whose gradients become the sum of all."""
+        gradients, before = self.gradients, self._sum
+
+        def complete(begin: int, end: int) -> None:
+            part = gradients[begin:end]
+            part *= share
+            part += before[begin:end]
+            if on_ready is not None:
+                on_ready(begin, end)
+
+        if on_ready is not None:
+            return self._passed(piece, complete)
+        loss = self._passed(piece, None)
+        complete(0, len(gradients))
+        return loss
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Some of a batch's samples; counted: of their labels, by the loss."""
+
+    inputs: Any
+    labels: Any
+    counted: int

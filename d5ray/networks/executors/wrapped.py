@@ -1,0 +1,37 @@
+"""The executor around another one: that computes, evaluates and draws, and has the arrays"""
+
+from typing import Any
+
+import numpy as np
+
+from d5ray.networks.executors.executor import Evaluation, Executor
+
+Array = np.ndarray[Any, Any]
+
+
+class WrappedExecutor(Executor):
+    """An executor around another one, which changes how a training pass is done."""
+
+    def __init__(self, inner: Executor) -> None:
+        self._inner = inner
+        self._hold(inner)
+
+    @property
+    def inner(self) -> Executor:
+        """The executor that computes."""
+        return self._inner
+
+    def inference(self, inputs: Array) -> Array:
+        return self._inner.inference(inputs)
+
+    def evaluate(self, inputs: Array, labels: Array) -> Evaluation:
+        return self._inner.evaluate(inputs, labels)
+
+    def random_state(self) -> Array:
+        return self._inner.random_state()
+
+    def set_random_state(self, state: Array) -> None:
+        self._inner.set_random_state(state)
+
+    def draw_from(self, seed: int, rank: int) -> None:
+        self._inner.draw_from(seed, rank)

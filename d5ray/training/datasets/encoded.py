@@ -1,0 +1,53 @@
+"""Values as files have them, encoded images, raw bytes or lists of numbers, as arrays of one sample"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from d5ray.checks import check_count, check_items
+from d5ray.errors import DataError
+from d5ray.training.datasets.image_files import decoded, image_shape
+from d5ray.training.datasets.samples import Array, Shape
+
+
+@final
+@dataclass(frozen=True)
+class Decoding:
+    """The way to a sample's inputs: images scaled to a size, or bytes and lists in a shape.
+
+    shape: of raw bytes, which stay uint8, and of lists of numbers. size: of encoded images (C, H, W) of 0..1.
+    """
+
+    shape: Shape | None
+    size: Shape | None
+
+    @classmethod
+    def of(cls, shape: Any, size: Any, channels: Any) -> "Decoding":
+        """The decoding that these options say; raises `ConfigurationError`."""
+        if shape is not None:
+            shape = check_items("shape", shape, "a tuple of sizes")
+            for each in shape:
+                check_count("a size of shape", each)
+        return cls(shape, None if size is None else image_shape(size, channels))
+
+    def bytes(self, data: bytes, called: str) -> Array:
+        """Bytes as an image, or as they are; raises `DataError`."""
+        if self.size is not None:
+            return decoded(data, self.size, called)
+        if self.shape is None:
+            raise DataError(
+                f"{called}: found bytes, expected numbers: say size=224 or the like if these are encoded "
+                "images, or shape=(3, 32, 32) or the like if they are the pixels themselves"
+            )
+        return self.numbers(np.frombuffer(data, np.uint8), called)
+
+    def numbers(self, values: Sequence[Any] | Array, called: str) -> Array:
+        """Numbers in the shape; raises `DataError` where they are more or fewer."""
+        found = np.asarray(values)
+        if self.shape is None:
+            return found
+        if found.size != np.prod(self.shape, dtype=int):
+            raise DataError(f"{called}: found {found.size} numbers, expected those of {self.shape}")
+        return found.reshape(self.shape)

@@ -1,0 +1,137 @@
+"""Data sets of objects that give samples: by number, one after the other, or as tensors that they hold"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from d5ray.checks import check_count, check_kind, shown
+from d5ray.errors import ConfigurationError, DataError
+from d5ray.networks.executors.trees import leaves
+from d5ray.training.datasets.arrays import split_of
+from d5ray.training.datasets.dataset import MOST_CLASSES, Dataset, Split, class_names
+from d5ray.training.datasets.fields import Fields
+from d5ray.training.datasets.sample_form import guarded
+from d5ray.training.datasets.samples import Samples
+from d5ray.training.datasets.stream import Iterated, read_whole
+from d5ray.training.datasets.torch_samples import Items
+
+LOADERS: Final = ("DataLoader", "StatefulDataLoader")
+
+
+def dataset_of(
+    given: Mapping[str, Any],
+    fields: Fields,
+    classes: Iterable[str] | int | None,
+    *,
+    samples: int | None,
+    random: bool,
+    name: str,
+) -> Dataset:
+    """The data set of these objects by split, of which 'train' is there; see `from_torch`."""
+    check_kind("random", random, bool, "True or False")
+    check_kind("name", name, str, "a text")
+    if samples is not None:
+        check_count("samples", samples)
+    names = None if classes is None else class_names(classes)
+    if names is None:
+        names = _own_names(given["train"])
+    most = MOST_CLASSES if names is None else len(names)
+    splits: dict[str, Samples] = {}
+    for part, one in given.items():
+        what = f"{part} ({type(one).__name__})"
+        length = samples if part == "train" else None
+        splits[part] = samples_of(one, fields, most, what, samples=length, random=random)
+    train = splits["train"]
+    if names is None:
+        names = class_names(_count(splits))
+    if "test" not in splits:
+        splits["test"] = empty_like(train)
+    return Dataset(name, train, splits["test"], names, splits.get("validation"))
+
+
+def samples_of(
+    given: Any, fields: Fields, classes: int, what: str, *, samples: int | None, random: bool
+) -> Samples:
+    """The samples of an object; raises `DataError` where it gives none, or what are none."""
+    if isinstance(given, Samples):
+        return given
+    if type(given).__name__ in LOADERS:
+        raise ConfigurationError(
+            f"{what} gives batches: give its data set, such as loader.dataset; d5ray has samplers, "
+            "batch_size and prefetch of its own"
+        )
+    tensors = getattr(given, "tensors", None)
+    if type(given).__name__ == "TensorDataset" and isinstance(tensors, tuple):
+        return split_of(f"{what} ", fields.of(tensors, what))
+    by_number = hasattr(given, "__getitem__") and hasattr(given, "__len__") and not _iterates(given)
+    if isinstance(given, (str, bytes, Mapping, type)) or not (by_number or hasattr(given, "__iter__")):
+        raise ConfigurationError(
+            f"{what} is {shown(given)}: it must be a Dataset, with __len__ and __getitem__, or an "
+            "IterableDataset, with __iter__"
+        )
+    if not by_number and samples is None:
+        return read_whole(given, fields, what)
+    if not by_number:
+        assert samples is not None
+        return Iterated(given, fields, samples, classes, what)
+    if samples is not None:
+        raise ConfigurationError(
+            f"samples is {samples}, but {what} has {len(given)} samples by number: leave it out"
+        )
+    if not guarded(lambda: len(given), f"{what}: its length"):
+        raise DataError(f"{what}: found no sample, expected at least one: give one that is not empty")
+    found = Items(given, fields, classes, what, random=random)
+    if not random:
+        _check_repeats(found)
+    return found
+
+
+def _iterates(given: Any) -> bool:
+    """True for an `IterableDataset`, which inherits a method to index it from those that can be."""
+    return any(kind.__name__ == "IterableDataset" for kind in type(given).__mro__)
+
+
+def empty_like(samples: Samples) -> Split:
+    """A split of the same shapes and types, without samples."""
+    if isinstance(samples, Split):
+        return Split(*samples.part(0, 0))
+    form = getattr(samples, "form", None)
+    if form is None:
+        return Split(*Split(*samples.take(np.zeros(1, np.int64))).part(0, 0))
+    return Split(*form.empty(0))
+
+
+def _check_repeats(items: Items) -> None:
+    """Raise `DataError` where the same sample comes out differently, read twice."""
+    index = np.zeros(1, np.int64)
+    one, other = items.take(index), items.take(index)
+    pairs = zip(leaves(one), leaves(other), strict=True)
+    if not all(np.array_equal(a, b) for (_, a), (_, b) in pairs):
+        raise DataError(
+            f"{items.what}: sample 0, read twice, came out differently, so that a run could be neither "
+            "repeated nor resumed to the last bit: let d5ray draw, by transformations=(Crop(32, padding=4), "
+            "RandomFlip()) or the like; or say random=True to train on it all the same"
+        )
+
+
+def _own_names(given: Any) -> tuple[str, ...] | None:
+    """The names of the classes that torchvision's data sets, and others like them, say."""
+    names = getattr(given, "classes", None)
+    if isinstance(names, (list, tuple)) and names and all(isinstance(each, str) for each in names):
+        return tuple(names)
+    return None
+
+
+def _count(splits: Mapping[str, Samples]) -> int:
+    """The number of classes that labels in memory say, or of a sample's targets that are none."""
+    train = splits["train"]
+    if isinstance(train, Split) and train.labels.dtype.kind == "i":
+        return max(1, max(each.highest_label for each in splits.values()) + 1)
+    _, labels = train.take(np.zeros(1, np.int64))
+    if labels.dtype.kind == "f":
+        return int(np.prod(labels.shape[1:], dtype=int)) or 1
+    raise ConfigurationError(
+        "classes is None, but labels are read as they are needed: say how many classes there are, such as "
+        "classes=10, or their names"
+    )

@@ -1,0 +1,183 @@
+"""The shape and the type that all samples have which are read one by one, and a sample put into a batch"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any, TypeVar, final
+
+import numpy as np
+
+from d5ray.errors import D5Error, DataError, first_line
+from d5ray.networks.executors.trees import Tree, form_of, leaves, mapped
+from d5ray.training.datasets.numbers import BROAD, PIXELS, as_numpy, broad, check_labels, first_not_finite
+from d5ray.training.datasets.samples import Array, Labels, Shape
+
+Read = tuple[Any, Any]  # inputs and label of one sample, as whatever holds numbers
+T = TypeVar("T")
+
+
+@final
+@dataclass(frozen=True)
+class Leaf:
+    """The shape and the type of an array of a sample."""
+
+    shape: Shape
+    dtype: np.dtype[Any]
+
+    def __repr__(self) -> str:
+        return f"{self.shape} {self.dtype}"
+
+    @classmethod
+    def of(cls, called: str, value: Any, *, pixels: bool) -> "Leaf":
+        """The shape and type that this value has; uint8 of at least one axis may be pixels."""
+        found = _as_label(as_numpy(called, value)) if not pixels else as_numpy(called, value)
+        kept = pixels and found.dtype == PIXELS and found.ndim > 0
+        return cls(found.shape, PIXELS if kept else broad(called, found))
+
+    def empty(self, count: int) -> Array:
+        """Room for that many: (n, ...)."""
+        return np.empty((count, *self.shape), self.dtype)
+
+    def put(self, called: str, value: Any, room: Array, *, label: bool = False) -> None:
+        """Write a value into the first place of the room; raises `DataError` where it does not fit."""
+        found = as_numpy(called, value)
+        if found.dtype != self.dtype or found.shape != self.shape:
+            found = fitted(called, _as_label(found) if label else found, self.shape, self.dtype)
+        room[0] = found
+
+
+@final
+@dataclass(frozen=True)
+class SampleForm:
+    """The form of inputs, a `Leaf` or a tree of them, and of the label, which all samples have."""
+
+    inputs: Tree
+    label: Leaf
+
+    def __repr__(self) -> str:
+        return f"{self.inputs} {self.label}"
+
+    @classmethod
+    def of(cls, what: str, raw: Read) -> "SampleForm":
+        """The form that this sample has, the first one of these; raises `DataError` for what is no sample."""
+        made = iter(
+            [Leaf.of(f"{what}: inputs{at} of sample 0", each, pixels=True) for at, each in leaves(raw[0])]
+        )
+        inputs = mapped(lambda _: next(made), raw[0])
+        return cls(inputs, Leaf.of(f"{what}: label of sample 0", raw[1], pixels=False))
+
+    @classmethod
+    def none(cls) -> "SampleForm":
+        """The form where there is no sample."""
+        return cls(Leaf((), BROAD["f"]), Leaf((), BROAD["i"]))
+
+    @property
+    def sample_shape(self) -> Shape:
+        """The shape of a sample, or the tree of the shapes of its arrays."""
+        return mapped(lambda leaf: leaf.shape, self.inputs)  # type: ignore[no-any-return]
+
+    @property
+    def label_type(self) -> np.dtype[Any]:
+        """int64 of classes, float32 of other targets."""
+        return self.label.dtype
+
+    def empty(self, count: int) -> tuple[Tree, Labels]:
+        """Room for that many samples: inputs (n, ...) and labels (n, ...)."""
+        return mapped(lambda leaf: leaf.empty(count), self.inputs), self.label.empty(count)
+
+    def put(self, what: str, index: int, raw: Read, at: int, inputs: Tree, labels: Labels) -> None:
+        """Write a sample into this place of both; raises `DataError`, with its index."""
+        if isinstance(self.inputs, Leaf):
+            self.inputs.put(f"{what}: inputs of sample {index}", raw[0], inputs[at : at + 1])
+        else:
+            self._put_tree(what, index, raw[0], at, inputs)
+        self.label.put(f"{what}: label of sample {index}", raw[1], labels[at : at + 1], label=True)
+
+    def put_all(self, raw: Sequence[Read], inputs: Tree, labels: Labels) -> bool:
+        """Write these samples at once, where all are arrays of the form; False where they may not be.
+
+        Nothing is checked that `put` and `check` do not: who gets False puts one by one.
+        """
+        if not raw or not isinstance(self.inputs, Leaf):
+            return False
+        rooms = zip((0, 1), (inputs, labels), strict=True)
+        return all(_stacked([each[part] for each in raw], room) for part, room in rooms)
+
+    def _put_tree(self, what: str, index: int, raw: Tree, at: int, inputs: Tree) -> None:
+        given = dict(leaves(raw))
+        expected = leaves(self.inputs)
+        if given.keys() != {place for place, _ in expected}:
+            raise DataError(
+                f"{what}: inputs of sample {index}: found {form_of(raw) or 'one array'}, expected "
+                f"{form_of(self.inputs)} as of sample 0: give all samples the same parts"
+            )
+        for (place, leaf), (_, room) in zip(expected, leaves(inputs), strict=True):
+            leaf.put(f"{what}: inputs{place} of sample {index}", given[place], room[at : at + 1])
+
+    def check(
+        self, what: str, numbers: Sequence[int] | Array, inputs: Tree, labels: Labels, classes: int
+    ) -> None:
+        """Raise `DataError` for numbers that are not finite, and for labels without a class."""
+        arrays = [(f"inputs{place}", array) for place, array in leaves(inputs)]
+        for part, array in (*arrays, ("label", labels)):
+            if array.dtype.kind == "f" and (wrong := first_not_finite(array)) is not None:
+                at, *inner = np.unravel_index(wrong, array.shape)
+                place = str([int(each) for each in inner]) if inner else ""
+                raise DataError(
+                    f"{what}: {part}{place} of sample {numbers[int(at)]} is {array.reshape(-1)[wrong]}, "
+                    "expected a finite number that float32 can hold: fill, mend or leave out such samples"
+                )
+        check_labels(f"{what}:", labels, classes, numbers)
+
+
+def _stacked(values: list[Any], room: Array) -> bool:
+    """Put tensors, arrays or numbers side by side into the room (n, ...); False where one is not like it."""
+    try:
+        if hasattr(values[0], "detach"):  # of PyTorch, in host memory
+            values = [each.detach().numpy() for each in values]
+        if isinstance(values[0], (np.ndarray, np.generic)):
+            np.stack(values, out=room, casting="no")
+            return True
+        found = np.array(values) if all(type(each) in (int, float) for each in values) else None
+        if found is None or found.dtype != room.dtype or found.shape != room.shape:
+            return False
+        room[...] = found
+        return True
+    except (AttributeError, TypeError, ValueError, RuntimeError):  # which `put` tells of, with the sample
+        return False
+
+
+def fitted(called: str, found: Array, shape: Shape, kind: np.dtype[Any]) -> Array:
+    """Numbers of a sample in the type of the first one; raises `DataError` where shape or type differ."""
+    if found.shape != shape:
+        raise DataError(
+            f"{called}: found the shape {found.shape}, expected {shape} as of sample 0: pad or cut "
+            "all samples to one shape"
+        )
+    wanted = "uint8" if kind == PIXELS else "integers" if kind == BROAD["i"] else ""
+    if broad(called, found) != kind and wanted:
+        raise DataError(
+            f"{called}: found {found.dtype}, expected {wanted} as of sample 0: give all in one type"
+        )
+    with np.errstate(over="ignore"):  # what is not finite then is told
+        return found.astype(kind)
+
+
+def guarded(read: Callable[[], T], called: str) -> T:
+    """The result of a user's function; what it raises as a `DataError` that says where."""
+    try:
+        return read()
+    except D5Error:
+        raise
+    except (Exception, SystemExit) as error:
+        steps = extract_tb(error.__traceback__)
+        last = f", in {Path(steps[-1].filename).name}, line {steps[-1].lineno}" if len(steps) > 1 else ""
+        raise DataError(
+            f"{called} cannot be read: {type(error).__name__}: {first_line(error)}{last}: mend the sample, "
+            "or leave it out"
+        ) from error
+
+
+def _as_label(found: Array) -> Array:
+    return found.view(np.uint8) if found.dtype == bool else found

@@ -1,1 +1,0 @@
-"""`d5ray bench operators`: which problems are measured, for how long, and in how many processes."""

@@ -1,0 +1,93 @@
+"""The space of a search: keys of MUTABLE with domains of Ray Tune's or lists, checked before it begins"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from d5ray.actors.tuning import search
+from d5ray.errors import ConfigurationError, nearest
+from d5ray.experiment import Experiment
+from d5ray.recipes.engine.parsing import settings
+from d5ray.recipes.engine.recipe import Recipe
+
+DRAWS: Final = 20  # of which one at least must be an experiment
+SIZES: Final = ("agents", "mesh", "cpus_per_agent")  # on which the room hangs that a trial takes
+
+
+def check(recipe: Recipe, space: object) -> Mapping[str, Any]:
+    """The space, if it is one of the recipe's; raises `ConfigurationError`."""
+    if not isinstance(space, Mapping) or not space:
+        raise ConfigurationError(
+            f"space is {space!r}: it must be a dictionary of domains or lists by keys of MUTABLE, such as "
+            '{"batch_size": [16, 32]}'
+        )
+    for key, value in space.items():
+        _check_key(recipe, key)
+        if isinstance(value, (list, tuple)) and not value:
+            raise ConfigurationError(f"space has nothing to choose from for {key!r}: give it a value")
+        if not isinstance(value, (list, tuple)) and not search.is_domain(value):
+            raise ConfigurationError(
+                f"space has {value!r} for {key!r}: it must be a domain such as ray.tune.loguniform(0.001, 1)"
+                ", or a list; give a value that all trials have by overrides"
+            )
+    _check_draws(recipe, space)
+    return space
+
+
+def with_settings(recipe: Recipe, found: Mapping[str, Any]) -> Recipe:
+    """The recipe with these settings, in the place of its own."""
+    plain = {key: getattr(value, "item", lambda value=value: value)() for key, value in found.items()}
+    return replace(recipe, overrides={**recipe.overrides, **plain})
+
+
+def cpus(recipe: Recipe, space: Mapping[str, Any]) -> float:
+    """The CPUs that the agents of the largest trial reserve."""
+    varied: list[dict[str, Any]] = [{}]
+    for key in SIZES:
+        values = search.choices(space.get(key, []))
+        bound = getattr(space.get(key), "upper", None)  # of a domain of numbers
+        values += [] if bound is None else [bound - 1 if isinstance(bound, int) else bound]
+        varied += [{key: value} for value in values]
+    found = []
+    for each in varied:
+        try:
+            experiment: Experiment = with_settings(recipe, each).made()
+        except ConfigurationError:  # with other settings it may fit, and the trial says what does not
+            continue
+        found.append((experiment.agents or 1) * experiment.cpus_per_agent)
+    return max(found)
+
+
+def _check_key(recipe: Recipe, key: object) -> None:
+    if not isinstance(key, str):
+        raise ConfigurationError(f"space has the key {key!r}: keys are texts, such as 'batch_size'")
+    if key == "seed":
+        raise ConfigurationError(
+            "space has 'seed': all trials of a search have the recipe's seed, and the best settings are "
+            "judged with others; leave it out"
+        )
+    replace(recipe, overrides={**recipe.overrides, key: None})  # refuses what is FIXED, or no key at all
+    own = settings.owner(key) or key
+    mutable = {settings.owner(each) or each for each in recipe.mutable}
+    if own not in mutable and not (own != key and own in recipe.held.values):  # a leaf that FIXED leaves open
+        raise ConfigurationError(
+            f"space has {key!r}, which is not in MUTABLE of the recipe {recipe.name}: {nearest(key, mutable)}"
+            "; to search it, put it there in a copy of the recipe"
+        )
+
+
+def _check_draws(recipe: Recipe, space: Mapping[str, Any]) -> None:
+    """Some settings do not go together, and their trials fail; but not all may."""
+    for draw in range(DRAWS):
+        try:
+            made = with_settings(recipe, search.drawn(space)).made()
+        except ConfigurationError:
+            if draw == DRAWS - 1:
+                raise
+            continue
+        if not isinstance(made, Experiment):
+            raise ConfigurationError(
+                f"the recipe {recipe.name} runs a {type(made).__name__}, which is no training: only the "
+                "settings of a training are searched"
+            )
+        return

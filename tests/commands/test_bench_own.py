@@ -1,0 +1,210 @@
+"""Claims about `d5ray bench` of what is the user's own: a run is kept that other commands understand"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from d5ray.metrics.record.reader import Run
+from tests.commands.test_bad_input import check_refused
+from tests.conftest import Finished, d5ray
+
+OPERATORS = """
+import numpy as np
+import torch
+
+import d5ray as d5
+from helper import twice  # beside this file
+
+
+class Double(d5.CustomPythonOp):
+    def forward(self, x):
+        return twice(x)
+
+    def backward(self, grads, fwd_inputs, fwd_outputs):
+        return twice(grads[0])
+
+
+def added(x):
+    return torch.add(x, x)
+
+
+def view(x):
+    return x.T
+
+
+class Net(torch.nn.Sequential):
+    def __init__(self):
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+
+
+def unwell(x):
+    raise ValueError("it is unwell")
+
+
+def data():
+    from d5ray.training.datasets import Split
+
+    split = Split(np.ones((50, 4), np.float32), np.zeros(50, np.int64))
+    return d5.Dataset("mine", split, split, ("a",))
+"""
+
+COMMANDS = {
+    "operator": (
+        "operator", "own.py:added,Double,view", "--shapes", "2000x3000", "--shapes", "300x300:float64",
+        "--frameworks", "torch,numpy",
+    ),
+    "network": (
+        "network", "own.py:Net", "--shape", "1x8x8", "--batch", "1,64", "--training",
+        "--frameworks", "torch,numpy",
+    ),
+    "data": ("data", "own.py:data", "--batch", "4,16"),
+    "allreduce": ("allreduce", "--sizes", "1000,100000", "--backends", "shared_memory,gloo"),
+}  # fmt: skip
+METRICS = {
+    "operator": "operator_time", "network": "network_time", "data": "loading_time",
+    "allreduce": "allreduce_time",
+}  # fmt: skip
+
+pytestmark = pytest.mark.full
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("bench_own")
+    (made / "own.py").write_text(OPERATORS)
+    (made / "helper.py").write_text("def twice(x):\n    return x + x\n")
+    return made
+
+
+@pytest.fixture(scope="module", params=COMMANDS)
+def bench(request: pytest.FixtureRequest, folder: Path) -> tuple[str, Finished, Run]:
+    """What was measured, the command that did it in two processes of each contender, and its run."""
+    kind: str = request.param
+    done = d5ray(
+        "bench", *COMMANDS[kind], "--processes", "2", "--json", "--to", "benchmarker",
+        "--out", str(folder / f"{kind}-documents"),
+        env={"D5RAY_HOME": str(folder / "home")}, cwd=folder, seconds=300,
+    )  # fmt: skip
+    assert done.code == 0, done
+    assert not done.left()
+    return kind, done, Run.find("last", folder / "home" / "runs")
+
+
+def test_the_figures_follow_from_the_rows(bench: tuple[str, Finished, Run]) -> None:
+    """Seconds: the median of the processes' medians, of the slowest rank; ratios in pairs of processes."""
+    kind, done, run = bench
+    samples = run.tables()["samples"].to_pandas()
+    rows = samples[(samples.metric == METRICS[kind]) & (samples.phase == "run")]
+    slowest = rows.groupby(["scope", "rep", "step"], observed=True).value.max()
+    medians = slowest.groupby(["scope", "rep"], observed=True).median()
+    found = done.json["operators"]
+    assert found
+    firsts: dict[str, str] = {}
+    for each in found:
+        scope = f"{each['framework']} {each['problem']}"
+        own = medians[scope]
+        assert each["seconds"] == pytest.approx(own.median())
+        assert each["n"] == len(own) <= 2
+        first = firsts.setdefault(each["group"], scope)
+        if first == scope:
+            assert each["ratio"] is None
+        else:
+            beside = medians[first]
+            pairs = own.index.intersection(beside.index)
+            expected = np.exp(np.median(np.log(own[pairs] / beside[pairs])))
+            assert each["ratio"] == pytest.approx(expected)
+
+
+def test_shares_are_of_the_measured_peaks_or_explained_or_refused(bench: tuple[str, Finished, Run]) -> None:
+    """Of the least time that they allow; none of what moves no data, and none of loading and allreduces."""
+    kind, done, run = bench
+    peaks = done.json["peaks"]
+    if kind in ("data", "allreduce"):
+        assert all(value is None for value in peaks.values())
+        assert all(each["share"] is None for each in done.json["operators"])
+        return
+    problems = json.loads(run.row["experiment"])["problems"]
+    refused = run.tables()["samples"].to_pandas().query("metric == 'share_of_peak' and value.isna()")
+    for each in done.json["operators"]:
+        known = problems[each["problem"]]
+        if each["problem"].startswith("view 2000"):
+            assert (each["share"], each["above"]) == (None, "not shown")
+            own = refused[refused.scope == f"{each['framework']} {each['problem']}"]
+            assert own.status.str.contains("times the peak: the call does not do what is counted").all()
+            assert len(own)
+        elif each["share"] is not None:
+            least = max(
+                known["flops"] / peaks["peak_flop_rate"]["value"],
+                known["bytes"] / peaks["peak_byte_rate"]["value"],
+            )
+            assert each["share"] == pytest.approx(least / each["seconds"])
+            assert bool(each["above"]) == (each["share"] > 1)
+
+
+def test_other_commands_understand_the_run(bench: tuple[str, Finished, Run], folder: Path) -> None:
+    """check, show, sql, report; every row has a metric that the run describes."""
+    kind, done, run = bench
+    env = {"D5RAY_HOME": str(folder / "home")}
+    assert d5ray("check", run.name, env=env).code == 0
+    shown = d5ray("show", run.name, env=env)
+    assert shown.code == 0
+    assert all(each["problem"] in shown.out for each in done.json["operators"])
+    query = "select count(*) n from samples where metric not in (select name from metrics)"
+    assert json.loads(d5ray("sql", run.name, query, "--json", env=env).out) == [{"n": 0}]
+    page = folder / f"{kind}.html"
+    assert d5ray("report", run.name, "--output", str(page), env=env).code == 0
+    assert "measured in turn" in page.read_text()
+
+
+def test_runs_are_compared_problem_by_problem(bench: tuple[str, Finished, Run], folder: Path) -> None:
+    """Against a copy of itself: one ratio for each, all 1."""
+    kind, done, run = bench
+    copy = run.folder.parent / f"{run.name}-copy"
+    copy.mkdir()
+    for file in run.folder.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    compared: Any = d5ray(
+        "compare", run.name, copy.name, "--json", env={"D5RAY_HOME": str(folder / "home")}
+    ).json
+    (copy / "runs.parquet").unlink()
+    labels = sorted(
+        f"{METRICS[kind]}(contender={each['framework']} {each['problem']})" for each in done.json["operators"]
+    )
+    assert sorted(each["metric"] for each in compared["differences"]) == labels
+    assert {each["verdict"] for each in compared["differences"]} == {"same"}
+
+
+def test_benchmarkers_documents_say_what_was_measured(bench: tuple[str, Finished, Run], folder: Path) -> None:
+    """One for each, with the time and the problem."""
+    kind, done, _ = bench
+    told = [json.loads(file.read_text()) for file in (folder / f"{kind}-documents").iterdir()]
+    assert sorted((each["problem"]["name"], each["time"]) for each in told) == sorted(
+        (each["problem"], each["seconds"]) for each in done.json["operators"]
+    )
+
+
+WRONG = [
+    (
+        ("operator", "own.py:unwell", "--shapes", "3"),
+        ["unwell with float32 (3,)", "ValueError: it is unwell"],
+    ),
+    (("operator", "own.py:added"), ["--shapes"]),
+    (("operator", "gone.py:added", "--shapes", "3"), ["there is no file gone.py"]),
+    (("network", "own.py:Net"), ["--shape 3x224x224"]),
+    (("network", "resnet18", "--batch", "one"), ["--batch 'one' is no list of numbers"]),
+    (("data", "own.py:dat"), ["did you mean 'data'?"]),
+    (("data", "digits", "--decoder", "jpeg"), ["there is no decoder 'jpeg'"]),
+    (("allreduce", "--backends", "mpi"), ["there are no backends 'mpi'"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "expected"), WRONG)
+def test_wrong_input_is_one_clear_error(
+    arguments: tuple[str, ...], expected: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found, expected, what to do; exit code 3; no run."""
+    monkeypatch.chdir(folder)
+    check_refused(("bench", *arguments), expected, folder / "empty")

@@ -1,0 +1,79 @@
+"""Claims about what users of PyTorch and Keras try first: it works, or the error names what does"""
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import d5ray as d5
+from d5ray.errors import ConfigurationError
+
+LAYER = torch.nn.Linear(3, 3)
+sgd: Any = d5.optimizers.SGD  # called with what it does not take
+adam: Any = d5.optimizers.Adam
+ADAMW = functools.partial(torch.optim.AdamW, lr=0.01, betas=(0.8, 0.9))
+STEPS = torch.optim.lr_scheduler.StepLR(ADAMW(LAYER.parameters()), 3)
+
+
+def experiment(optimizer: Any, **changes: Any) -> d5.Experiment:
+    return d5.Experiment("mlp", "digits", optimizer, agents=2, batch_size=128, seed=3, **changes)
+
+
+def parameters(optimizer: Any) -> np.ndarray[Any, Any]:
+    """Those of an agent after five steps."""
+    with d5.simulate(experiment(optimizer, evaluate=False)) as group:
+        group.train(5, progress=False)
+        return group.agents[0].flat_parameters()
+
+
+@pytest.mark.parametrize(
+    ("given", "oracle"),
+    [
+        (torch.optim.AdamW, d5.optimizers.TorchOptimizer("AdamW")),
+        (ADAMW, d5.optimizers.TorchOptimizer("AdamW", lr=0.01, betas=(0.8, 0.9))),
+        (ADAMW(LAYER.parameters()), d5.optimizers.TorchOptimizer("AdamW", lr=0.01, betas=(0.8, 0.9))),
+    ],
+    ids=["class", "partial", "instance"],
+)
+def test_an_optimizer_trains_in_each_of_its_forms(given: Any, oracle: d5.Optimizer) -> None:
+    """As the one that d5ray makes of its name and settings, to the last bit."""
+    assert np.array_equal(parameters(given), parameters(oracle))
+
+
+def test_an_optimizer_of_keras_keeps_its_settings() -> None:
+    keras = pytest.importorskip("keras")
+    given = experiment(keras.optimizers.Adam(0.02, beta_1=0.8)).optimizer
+    assert isinstance(given, d5.optimizers.KerasOptimizer)
+    assert given.learning_rate == pytest.approx(0.02) and given.settings["beta_1"] == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda: sgd(lr=0.1), "SGD takes no 'lr': the learning rate is learning_rate=0.1"),
+        (lambda: adam(0.1, betas=(0.9, 0.9)), "'betas': they are beta1=0.9 and beta2=0.999"),
+        (lambda: sgd(0.1, weight_decay=1e-4), r"WeightDecay\(SGD\(0.1\), 1e-4\)"),
+        (lambda: sgd(0.1, learningrate=1e-4), "did you mean 'learning_rate'"),
+        (lambda: sgd(lambda step: 0.1), r"Scheduled\(SGD\(0.1\), learning_rate=Computed"),
+        (lambda: sgd(d5.schedules.Cosine(0.1, 9)), r"a schedule around the rule: Scheduled"),
+        (
+            lambda: experiment(STEPS),
+            "PyTorch's StepLR",
+        ),
+        (lambda: experiment(functools.partial(torch.optim.SGD, [])), "settings by position: name them"),
+        (
+            lambda: experiment(torch.optim.SGD([{"params": [each]} for each in LAYER.parameters()], 0.1)),
+            "2 groups of parameters",
+        ),
+        (lambda: experiment(d5.optimizers.SGD(0.1), device="cuda"), "it is the executor's: executor_kwargs="),
+        (lambda: experiment(d5.optimizers.SGD(0.1), max_epochs=3), "they are epochs=10"),
+        (lambda: experiment(d5.optimizers.SGD(0.1), epoch=3), "did you mean 'epochs'"),
+        (lambda: experiment(5), "it must be an Optimizer"),
+    ],
+)
+def test_what_does_not_work_is_told_what_does(wrong: Any, words: str) -> None:
+    """Found, and what to write instead."""
+    with pytest.raises(ConfigurationError, match=words):
+        wrong()

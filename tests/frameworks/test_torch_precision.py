@@ -1,0 +1,202 @@
+"""Claims about precisions under PyTorch: float32 master weights, gradients within rounding, a loss scale"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from d5ray.errors import ConfigurationError
+from d5ray.frameworks.torch import from_model
+from d5ray.frameworks.torch.executor import TorchExecutor
+from d5ray.frameworks.torch.precision import GROWS_AFTER, LossScale
+from d5ray.networks.device import GPUDevice
+from d5ray.ops.losses.function_loss import FunctionLoss
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+
+Array = np.ndarray[Any, Any]
+UNIT = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}  # half a unit in the last place
+
+
+class Net(nn.Module):
+    """(batch, 2, 8, 8) to 5 scores: a convolution, BatchNorm, tanh, Dropout, a linear layer."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+        self.drop = nn.Dropout(dropout)
+        self.last = nn.Linear(4 * 64, 5)
+        self.seen: list[torch.dtype] = []
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        convolved = self.conv(inputs)
+        self.seen = [inputs.dtype, convolved.dtype]
+        scores: torch.Tensor = self.last(self.drop(torch.tanh(self.norm(convolved))).flatten(1))
+        return scores
+
+
+def made(model: Any = Net, loss: Any = None, **given: Any) -> TorchExecutor:
+    options = {name: given.pop(name) for name in ("dropout",) if name in given}
+    return from_model(
+        model, options, sample_shape=(2, 8, 8), classes=5, loss=loss or SoftmaxCrossEntropyLoss(), seed=1,
+        threads=1, **given,
+    )  # fmt: skip
+
+
+def batch(size: int = 12, seed: int = 0) -> tuple[Array, Array]:
+    generator = np.random.default_rng(seed)
+    return generator.standard_normal((size, 2, 8, 8)).astype(np.float32), generator.integers(0, 5, size)
+
+
+def gradients(executor: TorchExecutor, inputs: Array, labels: Array) -> tuple[float, torch.Tensor]:
+    loss = executor.inference_and_backprop(inputs, labels)
+    return loss, executor.gradients.double().clone()
+
+
+@pytest.mark.parametrize("precision", UNIT)
+def test_gradients_are_those_of_float64_within_the_types_rounding(precision: str) -> None:
+    """Relative to the gradient's norm by a few units of the type; a longer chain of layers would add more."""
+    loss, gradient = gradients(made(precision=precision), *batch())
+    exact_loss, exact = gradients(made(precision="float64"), *batch())
+    apart = float((gradient - exact).norm() / exact.norm())
+    assert abs(loss - exact_loss) < 16 * UNIT[precision]
+    assert apart < 16 * UNIT[precision]
+    if precision != "float32":
+        assert apart > UNIT[precision] / 16  # it is computed in the type
+
+
+@pytest.mark.parametrize(
+    ("precision", "flat", "seen"),
+    [
+        ("float32", torch.float32, [torch.float32, torch.float32]),
+        ("bfloat16", torch.float32, [torch.float32, torch.bfloat16]),
+        ("float16", torch.float32, [torch.float32, torch.float16]),
+        ("float64", torch.float64, [torch.float64, torch.float64]),
+    ],
+)
+def test_parameters_gradients_and_products_have_their_types(
+    precision: str, flat: torch.dtype, seen: list[torch.dtype]
+) -> None:
+    """What agents exchange is float32 but for float64; products have the type asked for."""
+    executor = made(precision=precision)
+    executor.inference_and_backprop(*batch())
+    assert executor.parameters.dtype == executor.gradients.dtype == executor.untrained.dtype == flat
+    assert executor.module.seen == seen
+    executor.evaluate(*batch())
+    assert executor.module.seen == [flat, flat]  # evaluations have the parameters' own
+    assert {value.dtype.name for name, value in executor.state_dict().items() if "num" not in name} == {
+        str(flat).removeprefix("torch.")
+    }
+
+
+def test_a_loss_sees_scores_in_float32() -> None:
+    """Also one of the user's own, which no list of PyTorch's knows."""
+    seen = []
+
+    def loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        seen.append(scores.dtype)
+        return (scores.logsumexp(1) - scores.gather(1, labels[:, None])[:, 0]).mean()
+
+    executor = made(loss=FunctionLoss(loss), precision="bfloat16")
+    assert gradients(executor, *batch())[0] == pytest.approx(
+        made(precision="bfloat16").inference_and_backprop(*batch()), rel=1e-6
+    )
+    assert seen == [torch.float32]
+
+
+# -- float16 -----------------------------------------------------------------------------------------------
+
+
+def test_gradients_that_float16_cannot_hold_are_scaled() -> None:
+    """A loss of 1e-6 times the usual one has gradients that float16 rounds to zero without a scale."""
+    small = FunctionLoss(
+        lambda scores, labels: 1e-6 * nn.functional.cross_entropy(scores, labels), classifies=True
+    )
+    _, gradient = gradients(made(loss=small, precision="float16"), *batch())
+    _, exact = gradients(made(loss=small, precision="float64"), *batch())
+    assert float((gradient - exact).norm() / exact.norm()) < 16 * UNIT["float16"]
+
+
+def test_a_scale_that_is_too_large_is_halved_and_the_batch_computed_again() -> None:
+    """The gradient is there all the same; random numbers and running statistics are those of one pass."""
+    large = FunctionLoss(lambda scores, labels: 1e3 * nn.functional.cross_entropy(scores, labels))
+    executor = made(loss=large, precision="float16", dropout=0.5)
+    assert executor._precision.scale is not None
+    _, gradient = gradients(executor, *batch())
+    assert executor._precision.scale.value < 2**16
+    again = made(loss=large, precision="float16", dropout=0.5)
+    assert again._precision.scale is not None
+    again._precision.scale.value = executor._precision.scale.value  # at once
+    _, first = gradients(again, *batch())
+    assert torch.equal(gradient, first)
+    assert torch.equal(executor.untrained, again.untrained)
+    assert [int(counter) for counter in executor.counters] == [1]
+    assert np.array_equal(executor.random_state()[16:], again.random_state()[16:])
+
+
+def test_the_scale_grows_after_many_passes_and_is_part_of_the_state() -> None:
+    """After 2,000 passes without an overflow it doubles; what goes on from a state has the same."""
+    scale = LossScale()
+    for _ in range(GROWS_AFTER):
+        assert scale.fits(torch.ones(3), 1.0)
+        scale.grow()
+    assert scale.value == 2**17
+    assert not scale.fits(torch.tensor([1.0, float("inf")]), 1.0)
+    assert scale.value == 2**16
+    executor, other = made(precision="float16"), made(precision="float16")
+    assert executor._precision.scale is not None and other._precision.scale is not None
+    executor._precision.scale.value = 2.0**9
+    executor.inference_and_backprop(*batch())
+    other.set_random_state(executor.random_state())
+    assert vars(other._precision.scale) == {"value": 2.0**9, "_passes": 1}
+    assert other._passes == 1
+
+
+def test_a_loss_that_is_no_number_ends_the_search() -> None:
+    """Nothing is computed again for ever: the run sees the loss, and ends."""
+    nothing = FunctionLoss(lambda scores, labels: scores.sum() * float("nan"))
+    executor = made(loss=nothing, precision="float16")
+    assert np.isnan(executor.inference_and_backprop(*batch()))
+    assert executor._precision.scale is not None and executor._precision.scale.value == 2**16
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_ranges_are_announced_when_their_gradients_are_right(precision: str) -> None:
+    """Under float16 after the check, each once, and what is announced is the gradient."""
+    executor = made(precision=precision)
+    _, gradient = gradients(made(precision=precision), *batch())
+    ranges, seen = executor.buckets(256), []
+
+    def ready(begin: int, end: int) -> None:
+        assert torch.equal(executor.gradients[begin:end].double(), gradient[begin:end])
+        seen.append((begin, end))
+
+    executor.inference_and_backprop(*batch(), on_ready=ready)
+    assert tuple(seen) == ranges and len(seen) > 1
+
+
+# -- what is refused -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: made(precision="tf32"), "a type of NVIDIA's graphics processors"),
+        (lambda: made(precision="tf32", device=GPUDevice()), "PyTorch finds no GPU here"),
+        (lambda: made(precision="half"), "did you mean 'float16'"),
+        (lambda: made(precision=torch.bfloat16), "did you mean 'bfloat16'"),
+        (
+            lambda: made(nn.Sequential(nn.Flatten(), nn.Linear(128, 5).double()), precision="bfloat16"),
+            "the model's 1.weight is of torch.float64: convert the model with .float",
+        ),
+    ],
+)
+def test_what_cannot_be_computed_so_is_refused(make: Callable[[], object], said: str) -> None:
+    """By the precision's name, with what to do."""
+    if "no GPU" in said and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(ConfigurationError, match=said):
+        make()

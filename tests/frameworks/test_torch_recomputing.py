@@ -1,0 +1,205 @@
+"""Claims about activation checkpointing: the same bits in less memory."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from d5ray.errors import ConfigurationError
+from d5ray.frameworks.torch import from_model
+from d5ray.frameworks.torch.executor import TorchExecutor
+from d5ray.ops.losses.function_loss import ModelLoss
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+
+Array = np.ndarray[Any, Any]
+
+
+class Block(nn.Module):
+    """A residual block with Dropout."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.up, self.down, self.drop = (
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+            nn.Dropout(0.3),
+        )
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        changed: torch.Tensor = inputs + self.drop(self.down(nn.functional.gelu(self.up(inputs))))
+        return changed
+
+
+class Blocks(nn.Module):
+    """(batch, 6) to 4 scores by blocks in a ModuleList."""
+
+    def __init__(self, width: int = 12, depth: int = 3) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, width), nn.Linear(width, 4)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(inputs)
+        for block in self.blocks:
+            hidden = block(hidden)
+        scores: torch.Tensor = self.last(hidden)
+        return scores
+
+
+class Own(Blocks):
+    """One that has a method for it, as Hugging Face's have."""
+
+    asked: Any = None
+
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: Any = None) -> None:
+        self.asked = gradient_checkpointing_kwargs
+
+
+def plain() -> nn.Module:
+    """Layers in one Sequential, BatchNorm and Dropout among them."""
+    layers: list[nn.Module] = []
+    for width in (6, 12, 12, 12):
+        layers += [nn.Linear(width, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.3)]
+    return nn.Sequential(*layers, nn.Linear(12, 4))
+
+
+def nested() -> nn.Module:
+    """Blocks in a Sequential in a module."""
+    return nn.Sequential(
+        nn.Linear(6, 12), nn.Sequential(Block(12), nn.BatchNorm1d(12), Block(12)), nn.Linear(12, 4)
+    )
+
+
+def made(model: Any, **options: Any) -> TorchExecutor:
+    return from_model(
+        model, {}, sample_shape=(6,), classes=4, loss=SoftmaxCrossEntropyLoss(), seed=1, threads=1, **options
+    )
+
+
+def batch(size: int = 10) -> tuple[Array, Array]:
+    generator = np.random.default_rng(3)
+    return generator.standard_normal((size, 6)).astype(np.float32), generator.integers(0, 4, size)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("model", [Blocks, plain, nested])
+def test_loss_gradient_and_statistics_are_the_same_to_the_last_bit(model: Any, precision: str) -> None:
+    """With Dropout, whose masks are drawn again, and BatchNorm, whose statistics count once; step by step."""
+    executor, other = made(model, precision=precision), made(model, recompute=True, precision=precision)
+    for _ in range(3):
+        assert executor.inference_and_backprop(*batch()) == other.inference_and_backprop(*batch())
+        assert torch.equal(executor.gradients, other.gradients)
+        assert float(executor.gradients.norm()) > 0
+        assert torch.equal(executor.untrained, other.untrained)
+        assert [each.tolist() for each in executor.counters] == [each.tolist() for each in other.counters]
+        for each in (executor, other):
+            each.parameters.sub_(0.1 * each.gradients)
+    assert executor.evaluate(*batch()) == other.evaluate(*batch())
+    assert executor.state_dict().keys() == other.state_dict().keys()
+
+
+def test_announced_gradients_are_complete() -> None:
+    """Each parameter's gradient arrives once, also where its layer is computed twice."""
+    executor, other = made(Blocks), made(Blocks, recompute=True)
+    executor.inference_and_backprop(*batch())
+    ranges, seen = other.buckets(64), []
+
+    def ready(begin: int, end: int) -> None:
+        assert torch.equal(executor.gradients[begin:end], other.gradients[begin:end])
+        seen.append((begin, end))
+
+    other.inference_and_backprop(*batch(), on_ready=ready)
+    assert tuple(seen) == ranges
+
+
+def test_parts_are_computed_twice() -> None:
+    """Every block once more in the backward pass, and none in an evaluation."""
+    executor, calls = made(Blocks, recompute=True), []
+    blocks: Any = executor.module.blocks
+    for block in blocks:
+        block.up.register_forward_hook(lambda *_: calls.append(1))
+    executor.inference_and_backprop(*batch())
+    assert len(calls) == 2 * 3
+    executor.evaluate(*batch())
+    assert len(calls) == 3 * 3
+
+
+def test_a_models_own_way_is_taken() -> None:
+    """The method that models of Hugging Face have is called, and nothing else is done."""
+    executor = made(Own, recompute=True)
+    assert executor.module.asked == {"use_reentrant": False}
+    blocks: Any = executor.module.blocks
+    assert "forward" not in vars(blocks[0])
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_model_of_hugging_face_is_asked_for_it() -> None:
+    """GPT-2 recomputes with Dropout's masks drawn again; without its cache a last bit may differ."""
+    pytest.importorskip("transformers")
+    from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415 - takes seconds
+
+    def model() -> Any:
+        return GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=16, n_layer=2, n_head=2))
+
+    tokens = np.random.default_rng(0).integers(0, 50, (4, 16))
+    made = [
+        from_model(
+            model,
+            {},
+            sample_shape=(16,),
+            classes=50,
+            loss=ModelLoss(),
+            seed=1,
+            threads=1,
+            recompute=recompute,
+        )
+        for recompute in (False, True)
+    ]
+    losses = [each.inference_and_backprop(tokens, tokens) for each in made]
+    assert losses[0] == losses[1]
+    assert getattr(made[1].module, "is_gradient_checkpointing")  # noqa: B009 - a module's attribute
+    torch.testing.assert_close(made[1].gradients, made[0].gradients, rtol=0, atol=1e-9)
+
+
+def test_a_model_without_parts_is_refused() -> None:
+    """There is nothing to compute again in one layer."""
+    with pytest.raises(ConfigurationError, match=r"Linear has no parts .* nn.Sequential or nn.ModuleList"):
+        made(nn.Linear(6, 4), recompute=True)
+
+
+PEAK = """
+import re, sys
+from pathlib import Path
+import numpy as np
+from tests.frameworks.test_torch_recomputing import Blocks
+from d5ray.frameworks.torch import from_model
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+executor = from_model(
+    Blocks, {"width": 64, "depth": 24}, sample_shape=(6,), classes=4, loss=SoftmaxCrossEntropyLoss(), seed=1,
+    threads=1, recompute=sys.argv[1] == "True",
+)
+inputs, labels = np.ones((12000, 6), np.float32), np.zeros(12000, np.int64)
+executor.inference_and_backprop(inputs[:8], labels[:8])
+def peak():  # of this program alone; what getrusage tells has the parent's in it
+    return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+before = peak()
+executor.inference_and_backprop(inputs, labels)
+print(peak() - before)
+"""
+
+
+@pytest.mark.full
+def test_the_peak_of_memory_is_lower() -> None:
+    """Of each of 24 blocks stay 64 numbers a sample instead of 640 or more: a third of the memory at most."""
+    peaks = [
+        int(subprocess.run(
+            [sys.executable, "-c", PEAK, str(recompute)], capture_output=True, text=True, check=True
+        ).stdout)
+        for recompute in (False, True)
+    ]  # fmt: skip
+    assert peaks[1] < peaks[0] / 3

@@ -1,0 +1,173 @@
+"""Claims about losses of PyTorch and of one's own: they train, evaluate and hash as what they are"""
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import d5ray as d5
+from d5ray.errors import AgentError, ConfigurationError
+from d5ray.ops.losses.function_loss import as_loss
+
+DIGITS = d5.datasets.load_dataset("digits")
+Output = namedtuple("Output", ["loss", "logits"])
+Course = tuple[np.ndarray[Any, Any], float, float | None]
+
+
+class Plain(nn.Module):
+    """Scores (batch, 10) as a tensor, or in one of the forms in which models give them."""
+
+    def __init__(self, form: str = "tensor") -> None:
+        super().__init__()
+        self.layer, self.form = nn.Linear(64, 10), form
+
+    def forward(self, images: torch.Tensor, labels: torch.Tensor | None = None) -> Any:
+        scores = self.layer(images.flatten(1))
+        loss = None if labels is None else functional.cross_entropy(scores, labels)
+        return {
+            "tensor": scores,
+            "tuple": (scores, images),
+            "dictionary": {"logits": scores, "features": images},
+            "attribute": Output(loss, scores),
+            "own loss": {"loss": loss, "logits": scores},
+            "nothing": None,
+        }[self.form]
+
+
+def course(loss: Any, form: str = "tensor", **changes: Any) -> Course:
+    """Parameters, test loss and test accuracy after an epoch."""
+    wanted = experiment(loss, form, **changes)
+    with d5.simulate(wanted) as group:
+        group.train(progress=False)
+        parameters = group.agents[0].flat_parameters()
+    rows = group.metrics().to_pylist()
+    last = {row["metric"]: row["value"] for row in rows if row["agent"] == "TrainingAgent(rank=0)"}
+    return parameters, last["test_loss"], last.get("test_accuracy")
+
+
+def experiment(loss: Any, form: str = "tensor", **changes: Any) -> d5.Experiment:
+    values: dict[str, Any] = {
+        "model": Plain, "model_kwargs": {"form": form}, "dataset": DIGITS, "loss": loss, "agents": 2,
+        "optimizer": d5.optimizers.SGD(0.1), "batch_size": 64, "seed": 3,
+    }  # fmt: skip
+    return d5.Experiment(**(values | changes))
+
+
+@pytest.fixture(scope="module")
+def own() -> Course:
+    """The course under d5ray's own loss."""
+    return course(d5.operators.SoftmaxCrossEntropyLoss())
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [nn.CrossEntropyLoss(), nn.CrossEntropyLoss, functional.cross_entropy],
+    ids=["object", "class", "function"],
+)
+def test_a_loss_of_pytorch_trains_as_d5rays_own(loss: Any, own: Course) -> None:
+    """The same parameters, test loss and accuracy, to the last bit."""
+    parameters, test_loss, accuracy = course(loss)
+    assert np.array_equal(parameters, own[0])
+    assert (test_loss, accuracy) == pytest.approx(own[1:], abs=1e-12)
+
+
+@pytest.mark.parametrize("form", ["tuple", "dictionary", "attribute"])
+def test_a_model_gives_its_scores_in_any_form(form: str, own: Course) -> None:
+    """A tuple's first tensor, `logits` of a dictionary or of an object, as Hugging Face's models give."""
+    assert np.array_equal(course(d5.operators.SoftmaxCrossEntropyLoss(), form)[0], own[0])
+
+
+def test_a_loss_sees_the_whole_output(own: Course) -> None:
+    """A function of ours that reads two parts of it."""
+
+    def whole(output: Any, labels: torch.Tensor) -> Any:
+        assert output["features"].shape[1:] == (1, 8, 8)
+        return functional.cross_entropy(output["logits"], labels) + 0 * output["features"].mean()
+
+    parameters, _, accuracy = course(whole, "dictionary")
+    assert np.allclose(parameters, own[0], atol=1e-7)
+    assert accuracy is None  # nobody knows whether it classifies
+    known = d5.operators.FunctionLoss(whole, classifies=True)
+    assert course(known, "dictionary")[2] == pytest.approx(own[2])
+
+
+@pytest.mark.parametrize("form", ["own loss", "attribute"])
+def test_a_model_computes_its_own_loss(form: str, own: Course) -> None:
+    """loss="model": it is given the labels, and its output has the loss."""
+    parameters, test_loss, _ = course("model", form)
+    assert np.array_equal(parameters, own[0])
+    assert test_loss == pytest.approx(own[1], abs=1e-12)
+
+
+def test_labels_that_are_ignored_count_for_nothing() -> None:
+    """-100 in a third of the labels: loss and accuracy are those of the others."""
+    labels = DIGITS.test.labels.copy()
+    labels[::3] = -100
+    counted = labels != -100
+    loss = as_loss(nn.CrossEntropyLoss())
+    from d5ray.frameworks import torch as adapter  # noqa: PLC0415 - for this alone
+
+    made = adapter.from_model(Plain, {}, sample_shape=(1, 8, 8), classes=10, loss=loss, seed=1, threads=1)
+    found = made.evaluate(DIGITS.test.inputs, labels)
+    oracle = made.evaluate(DIGITS.test.inputs[counted], labels[counted])
+    assert found.accuracy == pytest.approx(oracle.accuracy, abs=1e-12)
+    assert found.loss == pytest.approx(oracle.loss, rel=1e-6)
+
+
+def test_other_settings_of_a_loss_are_another_experiment() -> None:
+    """PyTorch's own text of a loss does not tell them."""
+    hashes = {
+        experiment(loss).hash
+        for loss in (
+            nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.1), nn.MSELoss(),
+            nn.CrossEntropyLoss(weight=torch.arange(10.0)),
+        )
+    }  # fmt: skip
+    assert len(hashes) == 4
+    assert experiment(nn.CrossEntropyLoss()).hash == experiment(nn.CrossEntropyLoss()).hash
+
+
+def test_keras_losses_are_d5rays_own() -> None:
+    keras = pytest.importorskip("keras")
+    made = as_loss(keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    assert made == d5.operators.SoftmaxCrossEntropyLoss()
+    assert as_loss(keras.losses.MeanSquaredError()) == d5.operators.MeanSquaredErrorLoss()
+    other = keras.losses.SparseCategoricalCrossentropy()  # of probabilities
+    assert as_loss(other).classifies
+    with pytest.raises(ConfigurationError, match=r"under executor='tensorflow' .*from_logits=True"):
+        experiment(other)
+
+
+@pytest.mark.parametrize(
+    ("loss", "form", "words"),
+    [
+        (nn.CrossEntropyLoss(reduction="none"), "tensor", r"gave a tensor \(.*,\), and a loss is one number"),
+        (lambda output, labels: 1.0, "tensor", "gave 1.0, and a loss is one number"),
+        ("model", "tensor", "gives a Tensor without a loss: let it take `labels`"),
+        (nn.CrossEntropyLoss(), "nothing", "returned a NoneType, the loss needs one tensor of scores"),
+    ],
+)
+def test_what_is_no_loss_is_named(loss: Any, form: str, words: str) -> None:
+    """Found, expected, what to do."""
+    with pytest.raises((AgentError, ConfigurationError), match=words):
+        course(loss, form)
+
+
+def test_a_network_of_another_framework_needs_a_loss_with_a_form_there() -> None:
+    with pytest.raises(ConfigurationError, match="has no form for"):
+        course(nn.CrossEntropyLoss(), model="mlp", model_kwargs={}, executor="numpy")
+
+
+def test_scores_that_do_not_fit_the_classes_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"needs \(batch, 10\), or the classes at axis 1"):
+        course(nn.CrossEntropyLoss(), model=nn.Sequential(nn.Flatten(), nn.Linear(64, 7)), model_kwargs={})
+
+
+@pytest.mark.parametrize("loss", [5, "mse", int])
+def test_what_cannot_be_called_is_no_loss(loss: Any) -> None:
+    with pytest.raises(ConfigurationError, match="loss"):
+        experiment(loss)
