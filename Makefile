@@ -1,7 +1,8 @@
 # make run        set everything up in .venv and run the main job to its verdict
 # make test       set up what tests need and pass those that one waits for (about 8 minutes on 2 cores)
-# make test-full  the large matrices and what takes long (half an hour); continuous integration runs both
+# make test-full  the large matrices and what takes long (half an hour)
 # make test-older the numeric part with the kernels for AVX2 (4 minutes), or SSE4: PROCESSOR=sse4
+# make test-all   test-full and test-older; goes on where it was interrupted, sums up in build/tests/SUMMARY.md
 # make test-ray   what starts Ray, with another version of it: RAY=2.55.0, in an environment of its own
 # make test-slow  what needs longer (an hour or more)
 # make docs       build lessons, guide, reference and map of files into build/docs; a warning is an error
@@ -15,25 +16,23 @@ RAY ?= 2.55.0
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: run test test-full test-older test-ray test-slow docs docs-outputs tools lint clean
+.PHONY: run test test-full test-older test-all test-ray test-slow docs docs-outputs tools lint linters clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
 	$(BIN)/d5ray run digits_lenet
 
 test: lint
-	$(BIN)/python -m pytest -m "not slow and not full" -n 2 --no-loadscope-reorder
+	$(BIN)/python -m tests.suites test
 
 test-full: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "full and not slow" -n 2 --no-loadscope-reorder
+	$(BIN)/python -m tests.suites test-full
 
-# What depends on which kernels libraries choose: operators, networks, update rules, real against simulated.
-NUMERIC := tests/ops tests/frameworks tests/test_simulator.py tests/training/optimizers/test_every_rule.py \
-    tests/training/optimizers/test_deep500_rules.py tests/training/optimizers/test_optimizer_rules.py \
-    tests/distributed/optimizers/test_optimizers_simulated.py tests/distributed/optimizers/test_invariants_*.py
 test-older: $(VENV)/.dev
-	$(BIN)/python -m tests.processor $(PROCESSOR) \
-	    $(BIN)/python -m pytest -m "not slow and not full" --every-case -n 2 --no-loadscope-reorder $(NUMERIC)
+	$(BIN)/python -m tests.suites test-older-$(PROCESSOR)
+
+test-all: $(VENV)/.dev
+	$(BIN)/python -m tests.suites test-full test-older-avx2 --resume
 
 # Older Rays leave files and processes to the garbage collector, which is no mistake of what runs on them.
 LEFT_OPEN := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
@@ -45,7 +44,7 @@ test-ray: $(VENV)/.dev
 	$(VENV)-ray-$(RAY)/bin/python -m pytest -m "not slow" $(LEFT_OPEN) tests/recipes/test_tune.py
 
 test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -m slow -n 2 --no-loadscope-reorder
+	$(BIN)/python -m tests.suites test-slow
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
@@ -54,9 +53,12 @@ docs-outputs: $(VENV)/.dev
 	$(BIN)/python -m tests.docs.lessons
 
 tools:
-	@.ci/tools
+	@.ci/timed tools .ci/tools
 
 lint: $(VENV)/.dev
+	@.ci/timed linters $(MAKE) --no-print-directory linters
+
+linters:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -74,7 +76,7 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	.ci/timed installation $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.run
 
 clean:

@@ -8,11 +8,12 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parent.parent
 FOLDERS = ("d5ray", "actors", "ops", "recipes", "dashboards", "benchmarks", "tests")
 OTHERS = {
-    ".ci/run": "what continuous integration runs: the test command, what is too long for it, older kernels",
+    ".ci/run": "what continuous integration runs: the test command, after the tools that some tests need",
+    ".ci/timed": "runs a command and notes its seconds for the last lines of `make test`",
     ".ci/tools": "installs Prometheus, Chromium and shellcheck for the tests that need them, where it can",
     "CONTRIBUTING.md": "how to set up, the floors, how code and tests should be",
     "LICENSE": "BSD-3-Clause",
-    "Makefile": "run, test, test-full, test-older, test-slow, docs, tools, lint, clean",
+    "Makefile": "run, test, test-full, test-older, test-all, test-ray, test-slow, docs, tools, lint, clean",
     "README.md": "what d5ray is, and how to begin",
     "SECURITY.md": "what is promised on machines with other users, and what is not",
     "benchmarks/RESULTS.md": "all figures that d5ray gives of itself, each with its command",

@@ -1,25 +1,48 @@
-"""Which cases of a test with many `make test` runs: some, in which each value of each parameter stands"""
+"""Which cases of a test with many run in which suite
+
+`make test` runs some, in which each value of each parameter stands; `make test-full` others, drawn anew
+every week; `make test-slow` the rest.
+"""
 
 import hashlib
+import os
+import random
 from collections import defaultdict
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 import pytest
 
-MOST = 8  # cases of a test
+MOST = 8  # cases of a test in `make test`
+MOST_FULL = 300  # in `make test-full`
+WEEK = "D5RAY_TEST_WEEK"  # a variable by which an earlier week's draw comes again
 
 
-def leave_to_full(items: Iterable[pytest.Item]) -> None:
-    """Mark as `full` the cases of a test that `make test` need not run; `every_case` keeps them all."""
+def week() -> str:
+    """The week whose draw is tested, such as 2026-W48."""
+    return os.environ.get(WEEK) or datetime.now(UTC).strftime("%G-W%V")
+
+
+def of_this_week(what: str) -> random.Random:
+    """The generator of this week's draw of something, such as the wrong inputs that are tried."""
+    return random.Random(f"{what} {week()}")
+
+
+def share_out(items: Iterable[pytest.Item]) -> None:
+    """Mark as `full` or `slow` the cases of a test beyond those of `make test`; `every_case` keeps them all.
+
+    Of a test that is `full` as a whole, the cases beyond this week's are marked `slow`.
+    """
     tests: dict[str, list[pytest.Function]] = defaultdict(list)
     for item in items:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec") and not _chosen(item):
             tests[item.nodeid.partition("[")[0]].append(item)
-    for cases in tests.values():
+    for name, cases in tests.items():
         kept = some([(case.nodeid, case.callspec.indices) for case in cases])
-        for case in cases:
-            if case.nodeid not in kept:
-                case.add_marker("full")
+        left = [case for case in cases if case.get_closest_marker("full") or case.nodeid not in kept]
+        full = set(of_this_week(name).sample(sorted(case.nodeid for case in left), min(len(left), MOST_FULL)))
+        for case in left:
+            case.add_marker("full" if case.nodeid in full else "slow")
 
 
 def some(cases: Iterable[tuple[str, dict[str, int]]]) -> set[str]:
@@ -41,4 +64,4 @@ def some(cases: Iterable[tuple[str, dict[str, int]]]) -> set[str]:
 
 
 def _chosen(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(mark) for mark in ("every_case", "full", "slow"))
+    return any(item.get_closest_marker(mark) for mark in ("every_case", "slow"))

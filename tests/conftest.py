@@ -21,7 +21,7 @@ import pytest
 import pytest_timeout
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.cases import leave_to_full
+from tests.cases import share_out
 from tests.patience import patience
 
 REPOSITORY = Path(__file__).parent.parent
@@ -35,7 +35,6 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", "4")
 # one cluster a session is enough; and the transports, which measure each other's silence. Every other file
 # goes to whichever process is free.
 TOGETHER = {
-    "campaign": ("tests/recipes/test_campaign.py",),  # as long as a third of the others that start Ray
     "ray": (
         "tests/actors/",
         "tests/commands/",
@@ -71,7 +70,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("every_case"):
-        leave_to_full(items)
+        share_out(items)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> InGroups:

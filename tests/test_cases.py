@@ -1,10 +1,10 @@
-"""Claims about which cases `make test` runs"""
+"""Claims about which cases of a test run in which suite"""
 
 from itertools import product
 
 import pytest
 
-from tests.cases import MOST, some
+from tests.cases import MOST, MOST_FULL, WEEK, some
 
 pytest_plugins = ["pytester"]
 
@@ -33,14 +33,16 @@ def test_they_are_bounded_and_the_same_whatever_the_order() -> None:
     assert some(many) == some(reversed(many))
 
 
-def test_what_is_left_is_full_but_where_all_are_asked_for(pytester: pytest.Pytester) -> None:
-    """As pytest selects them."""
+def test_what_is_left_is_full_or_slow_by_the_week(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pytest selects them: each case in one suite, and all of them where all are asked for."""
     pytester.makeconftest(
         "import pytest\n"
-        "from tests.cases import leave_to_full\n"
+        "from tests.cases import share_out\n"
         "@pytest.hookimpl(tryfirst=True)\n"
         "def pytest_collection_modifyitems(items):\n"
-        "    leave_to_full(items)\n"
+        "    share_out(items)\n"
     )
     pytester.makeini("[pytest]\nmarkers =\n    full\n    slow\n    every_case\n")
     pytester.makepyfile(
@@ -52,8 +54,17 @@ def test_what_is_left_is_full_but_where_all_are_asked_for(pytester: pytest.Pytes
         "def test_all(case): pass\n"
         "@pytest.mark.parametrize('case', [*range(8), pytest.param(8, marks=pytest.mark.slow)])\n"
         "def test_few(case): pass\n"
+        "@pytest.mark.full\n"
+        f"@pytest.mark.parametrize('case', range({MOST_FULL + 200}))\n"
+        "def test_long(case): pass\n"
         "def test_one(): pass\n"
     )
     pytester.inline_run("-m", "not full and not slow").assertoutcome(passed=MOST + 30 + 8 + 1)
-    pytester.inline_run("-m", "full").assertoutcome(passed=30 - MOST)
-    pytester.inline_run("-m", "slow").assertoutcome(passed=1)
+    weeks = []
+    for week in ("2026-W48", "2026-W49"):
+        monkeypatch.setenv(WEEK, week)
+        run = pytester.inline_run("-m", "full and not slow")
+        run.assertoutcome(passed=30 - MOST + MOST_FULL)
+        weeks.append({report.nodeid for report in run.listoutcomes()[0]})
+        pytester.inline_run("-m", "slow").assertoutcome(passed=1 + 200)
+    assert weeks[0] != weeks[1]

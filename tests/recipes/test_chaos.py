@@ -29,6 +29,7 @@ from d5ray.recipes.engine.chaos.judging import (
 )
 from d5ray.recipes.engine.chaos.processes import Ended, ended
 from d5ray.recipes.engine.chaos.trials import VICTIMS, Trial, drawn, possible
+from tests.cases import of_this_week
 from tests.conftest import Head, marked
 from tests.disks import mounted, unshared
 
@@ -269,18 +270,49 @@ def test_what_is_no_campaign_is_one_sentence() -> None:
         drawn(EXPERIMENT, 1, 1, steps=1, seconds=1.0, victims=("conductor",))
 
 
-def endure(tmp_path: Path, text: str, trials: int, address: str | None, **drawn_from: Any) -> None:
+def endure(
+    tmp_path: Path, text: str, trials: int, address: str | None, seed: int = SEED, **drawn_from: Any
+) -> None:
     recipe = tmp_path / "small.py"
     recipe.write_text(text)
-    found = campaigns.campaign(str(recipe), trials=trials, seed=SEED, address=address, **drawn_from)
+    found = campaigns.campaign(str(recipe), trials=trials, seed=seed, address=address, **drawn_from)
     assert found.verdict == "PASS", json.dumps(found.as_data()["wrong"], indent=1)
 
 
 @pytest.mark.full
-@pytest.mark.timeout(21 * TRIAL_SECONDS)
-def test_twenty_trials_with_servers_end_as_promised(tmp_path: Path, head: Head) -> None:
-    """Of agents, servers, aggregator and driver, at a cluster that they share."""
-    endure(tmp_path, SERVERS, 20, head.address)
+@pytest.mark.timeout(6 * TRIAL_SECONDS)
+@pytest.mark.parametrize("recipe", [RECIPE, SERVERS], ids=["one model", "with servers"])
+def test_five_trials_end_as_promised(recipe: str, tmp_path: Path, head: Head) -> None:
+    """Of agents, servers, aggregator and driver, at a cluster that they share; others every week."""
+    endure(tmp_path, recipe, 5, head.address, seed=of_this_week("trials of faults").randrange(2**31))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(41 * TRIAL_SECONDS)
+@pytest.mark.parametrize("recipe", [RECIPE, SERVERS], ids=["one model", "with servers"])
+def test_forty_trials_end_as_promised(recipe: str, tmp_path: Path, head: Head) -> None:
+    """At a cluster that they share."""
+    endure(tmp_path, recipe, 40, head.address)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(76 * TRIAL_SECONDS)
+@pytest.mark.parametrize(
+    ("rule", "communicator"),
+    [
+        ("AllreduceSGD", "shared_memory"),
+        ("AllreduceSGD", "gloo"),
+        ("DPSGD", "shared_memory"),
+        ("ADPSGD", "gloo"),
+    ],
+)
+def test_three_hundred_trials_without_servers_end_as_promised(
+    rule: str, communicator: str, tmp_path: Path
+) -> None:
+    """Each with an embedded Ray of its own, whose processes are victims, too; 75 of each pair."""
+    recipe = WITHOUT_CHECKPOINTS if rule == "ADPSGD" else RECIPE
+    settings = {"distributed": rule, "communicator": communicator}
+    endure(tmp_path, recipe, 75, None, victims=VICTIMS, settings=settings)
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Wrong arguments of everything that d5ray exports: one clear error at once, or a value that works"""
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,33 +10,37 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.identity.canonical import canonical
 from d5ray.names import namespaces
+from tests.cases import of_this_week
 from tests.wrong_inputs.calls import NOT_CALLED, experiment, valid_calls
-from tests.wrong_inputs.trying import all_cases, tried
+from tests.wrong_inputs.trying import Case, all_cases, tried
+
+PARTS = 8  # of all cases, so that a run that is interrupted goes on behind the last
 
 
-def in_words(cases: int, seed: int, folder: Path) -> list[str]:
-    """What became of that many inputs, drawn at random, where that is not right."""
-    drawn = random.Random(seed).sample(all_cases(folder), cases)
-    became = list(tried(drawn, folder))
-    assert len(became) == cases
+def in_words(cases: list[Case], folder: Path) -> list[str]:
+    """What became of these inputs, where that is not right."""
+    became = list(tried(cases, folder))
+    assert len(became) == len(cases)
     assert {each.what for each in became} >= {"accepted", "refused"}
     return [str(each) for each in became if not each.right]
 
 
 @pytest.mark.full
-def test_a_hundred_wrong_arguments_are_refused_or_work(tmp_path: Path) -> None:
-    assert in_words(100, 20, tmp_path) == []
-
-
-@pytest.mark.full
-@pytest.mark.timeout(3000)
-@pytest.mark.parametrize("seed", range(4))
-def test_2000_wrong_arguments_are_refused_or_work(tmp_path: Path, seed: int) -> None:
-    """Of about 17,000, each in at most 5 s and 1 GiB: a D5Error, or what can be described and trained with.
+@pytest.mark.timeout(600)
+def test_wrong_arguments_of_this_week_are_refused_or_work(tmp_path: Path) -> None:
+    """Each in at most 5 s and 1 GiB: a D5Error, or what can be described and trained with.
 
     A `TypeError` is right for an argument that is missing or unknown, as of every function of Python.
     """
-    assert in_words(500, seed, tmp_path) == []
+    assert in_words(of_this_week("wrong arguments").sample(all_cases(tmp_path), 300), tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(6000)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_all_wrong_arguments_are_refused_or_work(tmp_path: Path, part: int) -> None:
+    """About 17,000."""
+    assert in_words(all_cases(tmp_path)[part::PARTS], tmp_path) == []
 
 
 def test_every_public_name_is_called_or_left_out_for_a_reason(tmp_path: Path) -> None:

@@ -1,16 +1,15 @@
 """Wrong words for every parameter of every command: exit code 3 and one line that names what is wrong"""
 
-import random
 from pathlib import Path
 
 import pytest
 
+from tests.cases import of_this_week
 from tests.wrong_inputs.command_worker import judged
 from tests.wrong_inputs.commands import FINE, OF_REAL_RUNS, all_cases, commands, furnish, texts
 from tests.wrong_inputs.trying import Case, tried
 from tests.wrong_inputs.values import MISSING
 
-SEED = 12
 WORKER = "command_worker"
 PARTS = 2  # of all cases, so that two processes share them
 
@@ -37,18 +36,18 @@ def test_every_valid_line_is_accepted(furnished: Path) -> None:
 
 
 @pytest.mark.full
-def test_sixty_wrong_words_are_refused(furnished: Path) -> None:
-    assert in_words(random.Random(SEED).sample(all_cases(furnished), 60), furnished) == []
+@pytest.mark.timeout(600)
+def test_wrong_words_of_this_week_are_refused(furnished: Path) -> None:
+    assert in_words(of_this_week("wrong words").sample(all_cases(furnished), 300), furnished) == []
 
 
-@pytest.mark.full
-@pytest.mark.timeout(1200)
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_all_wrong_words_are_refused(furnished: Path, part: int) -> None:
     """About 3,000, each in at most 5 s and 1 GiB more: no traceback, nothing left, and nothing started."""
     cases = all_cases(furnished)
     assert len(cases) >= 3000
-    random.Random(SEED).shuffle(cases)
     assert in_words(cases[part::PARTS], furnished) == []
 
 

@@ -1,0 +1,75 @@
+"""A plugin of pytest that notes what became of each test, and leaves out those that need not run again
+
+`-p tests.suites.record --record FILE --leave-out FILE`. A line of the record is one JSON object: a test with
+its outcome, seconds and first error, or a process with the most memory that it held.
+"""
+
+import resource
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.suites.outcomes import note
+
+WORSE = ("passed", "xfailed", "skipped", "failed")  # the worst of a test's parts is its outcome
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record", type=Path, metavar="FILE", help="note what becomes of each test")
+    parser.addoption("--leave-out", type=Path, metavar="FILE", help="a test a line that does not run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("record"):
+        config.pluginmanager.register(Recorder(config), "recorder of outcomes")
+
+
+@pytest.hookimpl(trylast=True)  # what marks say has been done
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    file = config.getoption("leave_out")
+    if file and file.exists():
+        done = set(file.read_text(encoding="utf-8").splitlines())
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in done])
+        items[:] = [item for item in items if item.nodeid not in done]
+
+
+class Recorder:
+    """Appends to the record; of several processes of pytest, the one that shares out the tests notes them."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.file: Path = config.getoption("record")
+        self.worker: str = getattr(config, "workerinput", {}).get("workerid", "")
+        self.parts: dict[str, list[tuple[str, float, str]]] = defaultdict(list)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if self.worker:
+            return
+        outcome = "xfailed" if report.skipped and hasattr(report, "wasxfail") else report.outcome
+        self.parts[report.nodeid].append((outcome, report.duration, _first_error(report)))
+        if report.when not in ("setup", "call"):  # "???" where the process died in it
+            parts = self.parts.pop(report.nodeid)
+            note(
+                self.file,
+                test=report.nodeid,
+                outcome=max((part[0] for part in parts), key=WORSE.index),
+                seconds=round(sum(part[1] for part in parts), 2),
+                error=next((part[2] for part in parts if part[2]), ""),
+            )
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed and not self.worker:
+            note(self.file, test=report.nodeid, outcome="failed", seconds=0.0, error=_first_error(report))
+
+    def pytest_sessionfinish(self) -> None:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kB
+        note(self.file, process=self.worker or "main", peak_bytes=peak * 1024)
+
+
+def _first_error(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """The first line that says what is wrong, as pytest's own summary has it."""
+    if not report.failed:
+        return ""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    lines = str(crash.message if crash else report.longrepr).strip().splitlines()
+    return lines[0][:300] if lines else "no message"
