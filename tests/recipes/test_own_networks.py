@@ -173,6 +173,7 @@ def test_a_network_of_several_inputs_is_inferred_and_not_trained(file: str) -> N
         ("lenet", "1x2x2x2", None, "found (1, 2, 2, 2): choose a model without convolutions"),
         ("lenet", "1xa", None, "'1xa', which is no shape"),
         ("lenet", None, 0, "classes is 0"),
+        ("mlp", f"{2**39}", 3, f"mlp with --shape {2**39} and --classes 3 does not fit into the memory"),
         ("no.onnx", None, None, "there is no ONNX file 'no.onnx'"),
         ("FILE:Branch", "1x8x8", None, "did you mean 'Branching'"),
         ("FILE:Net", None, None, "say by --shape how large a sample is"),

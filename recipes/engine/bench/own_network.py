@@ -199,7 +199,8 @@ class Asked:
         classes = self.classes or classes or 10
         from d5ray.frameworks.initial_values import network_by_name  # noqa: PLC0415 - imports PyTorch
 
-        with in_memory(f"{self.text} for such samples, with {classes} classes,"):
+        given = f"--shape {'x'.join(map(str, sample))} and --classes {classes}"
+        with in_memory(f"{self.text} with {given}", "smaller ones"):
             network = network_by_name(self.text, {}, sample, classes, seed=self.seed)
         return OwnNetwork(self.text, self.text, network, sample, classes, _only(network))
 

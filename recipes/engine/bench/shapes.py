@@ -12,22 +12,22 @@ EXAMPLE: Final = "64x128,128x256"
 MOST_ELEMENTS: Final = 1 << 40
 
 
-def inputs_of(text: str, dtype: str) -> tuple[TensorDescriptor, ...]:
-    """The descriptors of the inputs of a call.
+def inputs_of(text: str, dtype: str, option: str = "--shapes") -> tuple[TensorDescriptor, ...]:
+    """The descriptors of the inputs of a call. option: by which they were given, for errors.
 
     >>> inputs_of("64x128,64:int64", "float32")
     (float32 (64, 128), int64 (64,))
     """
-    return tuple(_input(text, each, dtype) for each in text.split(","))
+    return tuple(_input(f"{option} {text!r}", each, dtype) for each in text.split(","))
 
 
 def shape_of(text: str) -> tuple[int, ...]:
-    """The sizes of one tensor.
+    """The sizes of one tensor, as --shape has them.
 
     >>> shape_of("3x224x224")
     (3, 224, 224)
     """
-    return inputs_of(text.partition(",")[0], "float32")[0].sizes
+    return inputs_of(text.partition(",")[0], "float32", "--shape")[0].sizes
 
 
 def written(inputs: tuple[TensorDescriptor, ...], dtype: str) -> str:
@@ -42,28 +42,31 @@ def written(inputs: tuple[TensorDescriptor, ...], dtype: str) -> str:
     )
 
 
-def _input(text: str, one: str, dtype: str) -> TensorDescriptor:
+def _input(given: str, one: str, dtype: str) -> TensorDescriptor:
     sizes, colon, kind = one.strip().partition(":")
     parts = sizes.lower().replace("×", "x").split("x")
     if not all(part.isdecimal() and part.isascii() and int(part) > 0 for part in parts):
         raise ConfigurationError(
-            f"--shapes {text!r} has {one.strip()!r}, which is no shape: give one such as {EXAMPLE}, sizes "
+            f"{given} has {one.strip()!r}, which is no shape: give one such as {EXAMPLE}, sizes "
             "with x between them and inputs with commas"
         )
     elements = math.prod(int(part) for part in parts)
     if elements > MOST_ELEMENTS:
-        raise ConfigurationError(f"--shapes {text!r} has an input of {elements} elements: give a smaller one")
+        raise ConfigurationError(f"{given} has an input of {elements} elements: give a smaller one")
     made: Any = TensorDescriptor(kind if colon else dtype, [int(part) for part in parts])
     return TensorDescriptor(made.dtype, made.sizes)
 
 
 @contextmanager
-def in_memory(what: str) -> Iterator[None]:
-    """Raise `ConfigurationError` for what does not fit into the memory, under any framework."""
+def in_memory(what: str, give: str = "smaller sizes") -> Iterator[None]:
+    """Raise `ConfigurationError` for what does not fit into the memory, under any framework.
+
+    what: begins the error. give: what would fit.
+    """
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         text = str(error).lower()
         if isinstance(error, MemoryError) or "allocate memory" in text or "out of memory" in text:
-            raise ConfigurationError(f"{what} does not fit into the memory: give smaller sizes") from error
+            raise ConfigurationError(f"{what} does not fit into the memory: give {give}") from error
         raise
