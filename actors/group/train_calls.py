@@ -144,9 +144,14 @@ class TrainCalls:
         self.pending.clear()
 
     def end_stuck(self, wanted: Collection[int] = ()) -> None:
-        """Kill an agent or a server that is stuck: it is dead then. wanted: ranks that the run waits for."""
+        """Kill an agent or a server that is stuck: it is dead then. wanted: ranks that the run waits for.
+
+        Who has come back from its training does nothing until this process takes notice, and is not stuck.
+        """
         lost = any(outcome.status == "peer_lost" for outcome in self.outcomes.values())
-        stuck = self._watch.look(self.pending.values(), wanted, lost=lost)
+        back = set(self._back(0.0))
+        training = [rank for reference, rank in self.pending.items() if reference not in back]
+        stuck = self._watch.look(training, [rank for rank in wanted if rank in training], lost=lost)
         if stuck is None:
             return
         if isinstance(stuck.who, tuple):

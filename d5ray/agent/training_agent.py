@@ -20,7 +20,7 @@ from d5ray.agent.outcome import Outcome
 from d5ray.agent.records import AgentRecords
 from d5ray.agent.sink import RowExporter, Sink
 from d5ray.agent.user_errors import blaming
-from d5ray.agent.vitals import LONG_SECONDS, Vitals, WorkClock
+from d5ray.agent.vitals import Vitals, WorkClock
 from d5ray.distributed.checkpoints.rollback import RestartPoint
 from d5ray.distributed.faults.fault import Fault
 from d5ray.distributed.group.group import Group
@@ -271,10 +271,9 @@ class TrainingAgent:
         """The signs of life of the agent: where it is, whether it computes, and whom it waits for."""
         if not self._built:
             return Vitals(0, "starts", 0, self._clock.seconds(), ())
-        loop, waits = self._loop, [*self.connections.waits(), *self.records.waits()]
+        loop, waits = self._loop, (*self.connections.waits(), *self.records.waits())
         doing = self.events.doing or ("trains" if self._trains else "")
-        long = tuple(wait for wait in waits if wait.seconds >= LONG_SECONDS)
-        return Vitals(loop.progress.step, doing, loop.pieces, self._clock.seconds(), long)
+        return Vitals(loop.progress.step, doing, loop.pieces, self._clock.seconds(), waits)
 
     def unseen_faults(self) -> dict[Fault, str]:
         """The planned faults whose moments have not come by now, with why they did not happen."""

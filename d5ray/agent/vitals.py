@@ -3,11 +3,9 @@
 import threading
 import time
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
 from d5ray.distributed.group.waits import PresentWait
-
-LONG_SECONDS: Final = 1.0  # of a wait that is worth telling
 
 
 @final
@@ -16,7 +14,7 @@ class Vitals:
     """The state of an agent as it is seen from outside: its work, and whom it waits for.
 
     doing: trains, evaluates, writes a checkpoint; empty: nothing. pieces: of evaluations done so far.
-    cpu_seconds: of the thread that works. waits: those that have lasted for `LONG_SECONDS`.
+    cpu_seconds: of the thread that works. waits: those of now, however short: who waits is not to blame.
     """
 
     step: int

@@ -20,6 +20,7 @@ from d5ray.agent.records import EVALUATION_METRICS, STEP_METRICS
 from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.communicators.point_to_point.collectives import recursive_doubling_cost
 from d5ray.distributed.group.group import Group
+from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import AgentError, ConfigurationError, StorageError
@@ -486,6 +487,16 @@ def test_stop_ends_within_a_step(start: Start, hundred: Dataset) -> None:
 
 
 # -- building and joining ------------------------------------------------------------------------------
+
+
+def test_a_wait_is_told_however_short(
+    start: Start, hundred: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who begins to wait a moment after others is not to be taken for the one that they wait for."""
+    agents, _ = start(experiment(agents=2), hundred)
+    wait = PresentWait("allreduce", 0.001, (1,))
+    monkeypatch.setattr(agents[0].connections, "waits", lambda: [wait])
+    assert agents[0].vitals().waits == (wait,) and agents[1].vitals().waits == ()
 
 
 def test_built_tells_the_sizes(hundred: Dataset) -> None:

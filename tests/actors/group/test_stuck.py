@@ -10,10 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import ray
 
 import d5ray as d5
 from d5ray.actors.group.group import TrainingGroup
 from d5ray.actors.group.progress_watch import ProgressWatch
+from d5ray.actors.group.train_calls import TrainCalls
+from d5ray.agent.outcome import Outcome
 from d5ray.errors import AgentError
 from d5ray.recipes.engine.checking.agreements import agreements
 from d5ray.recipes.engine.checking.folder import Folder
@@ -185,6 +188,24 @@ def test_who_did_nothing_while_others_were_busy_is_not_stuck_when_it_goes_on() -
         idle()
         found = watch.look([0], [0])
         assert found is not None and found.who == 0  # of which nobody said that it begins
+
+
+@pytest.mark.full
+def test_who_has_come_back_is_not_stuck_while_nobody_takes_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that is busy takes what came back one after the other: those agents do nothing, and may."""
+    with d5.launch(small(d5.optimizers.AllreduceSGD(), "continue"), quiet=True) as group:
+        watch, looked = group._progress, []
+
+        def look(training: list[int], wanted: list[int], *, lost: bool) -> None:
+            looked.append((training, wanted))
+
+        calls = TrainCalls(group._plan, group._members, 4, watch, group._kill, group.aggregator.note)
+        calls.pending = {ray.put(Outcome("completed", 4)): 0, ray.put(Outcome("peer_lost", 3)): 1}
+        monkeypatch.setattr(ProgressWatch, "look", lambda self, *given, **named: look(*given, **named))
+        calls.end_stuck([0, 1])
+        calls.pending[group.agents[1].__ray_call__.remote(lambda agent: time.sleep(patience(1.0)))] = 1
+        calls.end_stuck([0, 1])
+        assert looked == [([], []), ([1], [1])]
 
 
 @pytest.mark.full
