@@ -43,7 +43,8 @@ class Injector:
 
     find: the victims. note(name, rank, **detail): keeps an event. hand(node): an actor that is a `Hand`
     there. places: of the agents that are there, by rank. outside: how often each agent's process was ended
-    from here. missed: why faults did not happen that were due.
+    from here. missed: why faults did not happen that were due. whole: the agents that never died before they
+    had told everything at last.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Injector:
         self._fills: list[Fill] = []
         self.outside: Counter[int] = Counter()
         self.missed: dict[Fault, str] = {}
+        self.whole: set[int] = set()
         self._settled = False
         self._happening = threading.Lock()
 
@@ -111,7 +113,7 @@ class Injector:
         """
         with self._happening:
             self._settled = True
-        for fault, why in missed(self._all, told, self.missed).items():
+        for fault, why in missed(self._all, told, self.missed, self.whole).items():
             note(MISSED, _rank(fault), **fault.described, reason=why)
 
     def mend(self) -> None:

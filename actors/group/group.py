@@ -420,6 +420,8 @@ class TrainingGroup(TrainingRun):
             self.aggregator.note("parameters", -1, sha256=told.hashes)
             for unseen in self._members.ask(list(told.hashes), "unseen_faults").values():
                 self._injector.missed |= unseen
+            attempts = self._members.attempts
+            self._injector.whole = {r for r in told.hashes if r not in told.dead and not attempts[r]}
         if self.asynchronous:
             bound = self.experiment.timeout_seconds
             when_there_is_room(lambda: keep_parameters(self.folder, told.parameters), bound)

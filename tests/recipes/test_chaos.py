@@ -14,6 +14,7 @@ import pytest
 import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.recipes.engine.chaos import campaign as campaigns
+from d5ray.recipes.engine.chaos import judging
 from d5ray.recipes.engine.chaos.judging import (
     COMPLETES,
     DIES,
@@ -232,6 +233,34 @@ def test_the_judge_compares_the_survivors_and_reads_the_folder(
     assert found.completed and not found.happened and found.missed
     assert any("different parameters" in each for each in found.wrong)
     assert any("2 agents trained, and min_agents is 3" in each for each in found.wrong)
+
+
+@pytest.mark.parametrize("met", [True, False])
+def test_the_judge_tells_a_fault_that_met_nobody_from_one_that_was_survived(
+    met: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a policy nobody survives SIGTERM to an agent; one that came as the agent had ended is no wrong.
+
+    The run says so in an event. Where it does not, it went on without one of its agents, which is wrong.
+    """
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
+    with d5.simulate(EXPERIMENT) as group:
+        group.train(5, progress=False)
+    plan = d5.Faults().terminate(agent=2, during="evaluation")
+    detail = json.dumps(plan.planned[0].described)
+    told = [{"name": name, "detail": detail} for name in ("fault", *["fault_missed"] * (not met))]
+    read = judging._read
+
+    def with_faults(run: d5.Run | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        row, events = read(run)
+        return row, events + told
+
+    monkeypatch.setattr(judging, "_read", with_faults)
+    monkeypatch.setattr(judging, "_wrong_folder", lambda *given: ())  # what a simulation leaves
+    found = judged(of(plan), finished(0), EXPERIMENT, tmp_path, 9.0)
+    survived = "under on_failure='stop' it fails, but its status is 'completed' and its exit code 0"
+    assert (found.happened, found.missed) == (met, not met)
+    assert [each.partition(":")[0] for each in found.wrong] == [survived] * met
 
 
 def result(*wrong: str, did: bool = True) -> Judged:

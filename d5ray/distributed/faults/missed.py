@@ -1,7 +1,7 @@
 """Faults of a plan that did not happen to a run, each with why, as far as that is known"""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from d5ray.distributed.faults.fault import Fault
@@ -10,20 +10,27 @@ MISSED: Final = "fault_missed"  # the event of one
 OVER: Final = "the run was over by then"
 
 
-def missed(planned: Iterable[Fault], told: Iterable[str], why: Mapping[Fault, str]) -> dict[Fault, str]:
-    """The faults that did not happen, with the reasons.
+def missed(
+    planned: Iterable[Fault], told: Iterable[str], why: Mapping[Fault, str], whole: Collection[int] = ()
+) -> dict[Fault, str]:
+    """The faults that did not happen, or met nobody, with the reasons.
 
     told: the texts of those that events tell of. why: what is known of some that did not happen; one of these
-    that was told of was announced, and its moment did not come.
+    that was told of was announced, and its moment did not come. whole: agents that never died before they had
+    told all that the run asked of them: what ended one of them came later, and nobody had to survive it.
 
     >>> plan = [Fault("kill", "agent", (1,), at_step=step) for step in (3, 9)]
     >>> list(missed(plan, ["kill(agent=1, at_step=3)"], {}).values())
     ['agent 1 did not get to it at step 9']
+    >>> list(missed(plan[:1], ["kill(agent=1, at_step=3)"], {}, whole=[1]).values())
+    ['agent 1 had told everything by then']
     """
     left, found = Counter(told), {}
     for fault in planned:
         if fault not in why and left[str(fault)] > 0:
             left[str(fault)] -= 1
+            if fault.is_fatal and fault.victim == "agent" and fault.numbers[0] in whole:
+                found[fault] = f"agent {fault.numbers[0]} had told everything by then"
         else:
             found[fault] = why.get(fault, _usual(fault))
     return found

@@ -15,6 +15,7 @@ import pytest
 import d5ray as d5
 from d5ray.actors.calls import CALL_SECONDS
 from d5ray.actors.group import roster
+from d5ray.actors.group.ending import LastAnswers
 from d5ray.actors.group.faults import Injector
 from d5ray.actors.group.fills import check_disk, check_shared_memory
 from d5ray.agent.faults import _stands
@@ -268,6 +269,33 @@ def test_a_fault_that_finds_nobody_is_told_of_and_nothing_happens_after_that(
     ]  # fmt: skip
     hand.moment("recovery")
     assert child.poll() is None and not notes
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("ray_ends")
+@pytest.mark.parametrize("kind", ["kill", "terminate"])
+def test_what_ends_an_agent_that_has_told_everything_is_missed(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes when the run has all that it asks of the agent: the run is complete, and says so."""
+    plan = getattr(d5.Faults(), kind)(agent=1, at_seconds=3600)
+    group = d5.launch(experiment("stop", agents=2), faults=plan, quiet=True)
+    ask = LastAnswers.of
+
+    def asked(*given: Any, **named: Any) -> LastAnswers:
+        told = ask(*given, **named)
+        assert group._injector is not None
+        group._injector._happen(plan.planned[0])
+        return told
+
+    monkeypatch.setattr(LastAnswers, "of", asked)
+    with group:
+        group.train(2, progress=False)
+    run = d5.Run(group.folder)
+    events = [event for event in run.tables()["events"].to_pylist() if event["name"].startswith("fault")]
+    assert [event["name"] for event in events] == ["fault", "fault_missed"]
+    assert json.loads(events[1]["detail"])["reason"] == "agent 1 had told everything by then"
+    assert run.row["status"] == "completed"
 
 
 @pytest.fixture
