@@ -114,7 +114,8 @@ class Criterion:
         """PASS if the whole interval is on the good side of the target, FAIL if wholly on the bad side.
 
         In between the data do not decide, and the verdict is INCONCLUSIVE; so it is without data, and
-        without an interval unless the value is an exact fact of the run. NaN fails.
+        without an interval, unless the value is an exact fact of the run, or the target is so far from the
+        run's steps that they decide by a margin. NaN fails.
         """
         found = self.metric.estimate(run)
         verdict, reason = self._decide(found)
@@ -143,14 +144,14 @@ class Criterion:
             return "FAIL", found.reason or "not a number"
         if found.exact:
             return ("PASS" if self._holds(found.value) else "FAIL"), found.reason
-        if found.low is None or found.high is None:
-            return "INCONCLUSIVE", found.reason or "no confidence interval"
-        good = [self._holds(found.low), self._holds(found.high)]
-        if all(good):
-            return "PASS", found.reason
-        if not any(good):
-            return "FAIL", found.reason
-        return "INCONCLUSIVE", found.reason or "the target lies inside the confidence interval"
+        known = found.low is not None and found.high is not None
+        good = {self._holds(bound) for bound in (found.low, found.high) if bound is not None}
+        if known and len(good) == 1:
+            return ("PASS" if good == {True} else "FAIL"), found.reason
+        if found.steps is not None and (how := found.steps.beside(self.target)):
+            return ("PASS" if self._holds(found.value) else "FAIL"), how
+        inside = "the target lies inside the confidence interval"
+        return "INCONCLUSIVE", found.reason or (inside if known else "no confidence interval")
 
     def _holds(self, value: float) -> bool:
         return value >= self.target if self.relation == ">=" else value <= self.target

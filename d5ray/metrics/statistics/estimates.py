@@ -94,9 +94,10 @@ def over_steps(run: Integers, statistic: OverTime, unit: str) -> Estimate:
     drops, a page cache) also slows the next. An interval that takes them for independent is too narrow; with
     a correlation of 0.6 between neighbours a nominal 95 % interval holds the truth only 78 times in 100. So
     the dependence is measured, and the steps count as the independent ones that they are worth; where they
-    are worth fewer than 30, which is too little to measure it, there is no interval. What never happened
-    during the run no step can show, nor what differs from process to process: with several runs, one run
-    counts once (Hoefler and Belli, SC'15, doi 10.1145/2807591.2807644, rules 5 and 7).
+    are worth fewer than 30, which is too little to measure it, there is no interval, and a criterion is
+    decided only by a margin. What never happened during the run no step can show, nor what differs from
+    process to process: with several runs, one run counts once (Hoefler and Belli, SC'15, doi
+    10.1145/2807591.2807644, rules 5 and 7).
     """
     measured = len(statistic)
     if len(np.unique(run)) > 1:
@@ -107,7 +108,8 @@ def over_steps(run: Integers, statistic: OverTime, unit: str) -> Estimate:
     interval, samples, reason = statistic.interval(unit)
     low, high = interval or (None, None)
     worth = unit if samples == measured else f"effective of {measured:,} {unit}"
-    return Estimate(value, low, high, samples, worth, reason=reason)
+    steps = statistic.steps(unit) if measured >= statistic.needed else None
+    return Estimate(value, low, high, samples, worth, reason=reason, steps=steps)
 
 
 def over_runs(values: list[float]) -> Estimate:

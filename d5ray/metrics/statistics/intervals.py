@@ -7,7 +7,7 @@ Parallel Computing Systems, SC'15, doi 10.1145/2807591.2807644.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from d5ray.checks import check_count, check_number, shown
 from d5ray.errors import ConfigurationError, StorageError
+from d5ray.metrics.statistics.margin import Steps
 
 Values = Sequence[float] | npt.NDArray[np.floating]
 
@@ -36,6 +37,7 @@ class Estimate:
     `value` is None when it is unavailable, and NaN when it was measured and is not a number. `exact` marks
     a fact of the run (a count, the accuracy on a fixed test set) that needs no interval. `n` counts the
     samples behind the interval, `sample_unit` says what one of them is, `reason` why something is missing.
+    `steps` are those of one run where they are enough to decide by a margin without an interval.
     """
 
     value: float | None
@@ -45,6 +47,7 @@ class Estimate:
     sample_unit: str = ""
     exact: bool = False
     reason: str = ""
+    steps: Steps | None = field(default=None, compare=False, repr=False)
 
     @property
     def known(self) -> float:

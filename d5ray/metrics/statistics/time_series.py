@@ -15,6 +15,7 @@ from d5ray.metrics.statistics.intervals import (
     quantile_interval,
     student,
 )
+from d5ray.metrics.statistics.margin import Steps
 
 
 class OverTime(ABC):
@@ -36,6 +37,10 @@ class OverTime(ABC):
     @abstractmethod
     def enclosed(self, found: Worth) -> Interval | None:
         """The 95 % interval, where the values last long enough to know their dependence."""
+
+    @abstractmethod
+    def steps(self, unit: str) -> Steps:
+        """The values one by one, as they decide where there is no interval. unit: what they are ("steps")."""
 
     @property
     def needed(self) -> int:
@@ -91,6 +96,10 @@ class Quantile(OverTime):
         below = ((self.values < middle) + (self.values <= middle)) / 2  # what is equal counts as half
         return worth(self.values, below - below.mean())
 
+    def steps(self, unit: str) -> Steps:
+        below, above = (1.0 if beyond else 0.5 for beyond in (self.q > 0.5, self.q < 0.5))
+        return Steps(self.of(slice(None)), self.values, unit, below, above)
+
     @property
     def needed(self) -> int:
         return max(FEWEST_TIMES, fewest_samples(self.q))
@@ -123,6 +132,9 @@ class Quotient(OverTime):
         below = float(self.below[part].sum())
         return float(self.above[part].sum()) / below if below else self.otherwise
 
+    def steps(self, unit: str) -> Steps:
+        return Steps(self.of(slice(None)), self._each, unit, 2 / 3, 2 / 3)
+
     @property
     def influence(self) -> Floats:
         """(n,), how far each value moves the quotient."""
@@ -144,9 +156,14 @@ class Quotient(OverTime):
         skewness = float(np.mean((moved / spread) ** 3))
         reach = student(found.blocks - 1) / math.sqrt(found.samples)
         low, high = (value - spread * _unskewed(t, skewness, found.samples) for t in (reach, -reach))
-        there = self.below > 0
-        each = self.above[there] / self.below[there]  # outside of all of them no quotient of sums lies
+        each = self._each  # outside of all of them no quotient of sums lies
         return Interval(max(low, float(each.min())), min(high, float(each.max())))
+
+    @property
+    def _each(self) -> Floats:
+        there = self.below > 0
+        each: Floats = self.above[there] / self.below[there]
+        return each
 
 
 def mean(values: Floats) -> Quotient:
