@@ -22,6 +22,7 @@ from d5ray.metrics.definitions.catalogue import (
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.statistics.intervals import median_interval
 from d5ray.metrics.statistics.time_series import Quantile, Quotient
+from tests.metrics.statistics.coverage import autoregressive
 
 Row = dict[str, Any]
 
@@ -79,6 +80,24 @@ def test_too_few_steps_say_how_many_more(steps: int, missing: int) -> None:
     assert (found.value, found.low, found.high) == (0.5, None, None)
     assert f"run {missing} more" in found.reason
     assert (StepTime() <= 1).judge(run).verdict == "INCONCLUSIVE"
+
+
+def test_steps_that_depend_on_each_other_decide_on_a_far_target() -> None:
+    """1,370 steps that are worth fewer than 30: the median and the rate, from the rows of two ranks."""
+    slow = 0.001 * np.exp(0.2 * autoregressive(np.random.default_rng(6), 1, 1370, 0.99)[0])
+    rows = steps_of(np.c_[slow, slow / 2])
+    rows += [row("samples", 32.0, rank=r, step=s) for s in range(1370) for r in range(2)]
+    run = tables(rows)
+    for criterion, many in (
+        (StepTime() <= 0.05, f"all 1,370 steps ≤ {slow.max():.3g}"),
+        (Throughput() >= 1000, f"all 1,370 steps ≥ {64 / slow.max():,.0f}"),
+    ):
+        found = criterion.judge(run)
+        assert (found.verdict, found.low, found.high) == ("PASS", None, None)
+        assert found.n < 30 and found.sample_unit == "effective of 1,370 steps"
+        assert found.reason.startswith("decided by its margin") and found.reason.endswith(many)
+    assert (StepTime() <= 0.0003).judge(run).verdict == "FAIL"
+    assert (StepTime() <= 0.0015).judge(run).verdict == "INCONCLUSIVE"
 
 
 def test_six_runs_are_the_blocks() -> None:
