@@ -37,7 +37,7 @@ class Steps:
     above: float
 
     def beside(self, target: float) -> str:
-        """How far the target is, and how many steps are on the value's side; empty where they do not decide.
+        """The reason for a verdict: the factor, and how many steps agree; empty where they do not decide.
 
         >>> Steps(1.2, np.array([1.0, 1.2, 70.0]), "steps", 0.5, 0.5).beside(50.0)
         'decided by its margin: 41.7 times below the target, and 2 of 3 steps ≤ 50'
