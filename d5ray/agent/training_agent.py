@@ -216,6 +216,7 @@ class TrainingAgent:
 
     def conclude(self) -> None:
         """Evaluate what all agents of an asynchronous training made together; called when all have ended."""
+        self._clock.start()
         self._loop.conclude()
         self.records.deliver()
 

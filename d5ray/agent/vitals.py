@@ -2,7 +2,9 @@
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import final
 
 from d5ray.distributed.group.waits import PresentWait
@@ -33,13 +35,15 @@ class WorkClock:
     """The processor's time that the thread has taken which works for an agent, read by another thread."""
 
     def __init__(self) -> None:
-        self._clock: int | None = None  # no clock of a single thread: that of the process
+        self._read: Callable[[], float] = float  # nobody works yet: what answers meanwhile is no work
 
     def start(self) -> None:
         """The calling thread is the one that works from now on."""
         if hasattr(time, "pthread_getcpuclockid"):
-            self._clock = time.pthread_getcpuclockid(threading.get_ident())
+            self._read = partial(time.clock_gettime, time.pthread_getcpuclockid(threading.get_ident()))
+        else:
+            self._read = time.process_time  # there is no clock of a single thread
 
     def seconds(self) -> float:
         """Seconds of the processor so far."""
-        return time.process_time() if self._clock is None else time.clock_gettime(self._clock)
+        return self._read()
