@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -44,6 +45,8 @@ def shared_memory(pid: int | None = None) -> list[str]:
 def _everything() -> Counter[str]:
     threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("d5ray")]
     sockets = [name for name in _open_files(Path("/proc/self")) if name.startswith("socket:")]
+    if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+        sockets = []  # a driver of Ray connects to others of Ray whenever it likes
     named = [path.name for path in Path("/dev/shm").glob(f"d5ray-{os.getpid()}-*")]
     processes = [child.name for child in active_children()]
     return Counter([*threads, *sockets, *named, *processes, *shared_memory()])
