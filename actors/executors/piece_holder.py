@@ -16,7 +16,7 @@ from d5ray.distributed.pipeline.executor import PipelineExecutor
 from d5ray.distributed.pipeline.measured_times import PassTimes
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.frameworks import piece_executor_by_name
-from d5ray.frameworks.host import host_copy, host_view, on_device
+from d5ray.frameworks.host import device_name, host_copy, host_view, on_device
 from d5ray.networks.device import Device
 from d5ray.networks.executors.executor import Evaluation
 from d5ray.networks.executors.slots import by_name
@@ -55,7 +55,7 @@ class HoldsPiece:
 
     def meet(self, group: Group, backend: str) -> None:
         """Join the executors with the rest; group: of all of them, in which this one's rank is its place."""
-        device = str(getattr(self._stage.parameters, "device", "cpu"))
+        device = device_name(self._stage.parameters)
 
         def join(some: Group) -> Communicator:
             self._joined.append(backends.join(backend, replace(some, device=device), Complete(some.size)))

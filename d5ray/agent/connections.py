@@ -28,6 +28,7 @@ from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.distributed.world import Directory, World
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.experiment import Experiment
+from d5ray.frameworks.host import device_name
 from d5ray.networks.executors.executor import Allocate, Executor
 from d5ray.training.arrays import like
 from d5ray.training.optimizers.optimizer import Optimizer
@@ -77,6 +78,16 @@ class Connections:
         self._moved: dict[int, Address] = {}  # shards that are not where the directory says
         self._paused: Committed | None = None
         self._experiment, self._rank, self._data, self._world = experiment, rank, data, world
+        self._check_memory()
+
+    def _check_memory(self) -> None:
+        """Refuse parameters on a device where all agents must have one array in memory."""
+        optimizer, device = self._experiment.distributed_optimizer, device_name(self.executor.parameters)
+        if ExchangeVia.SHARED_MEMORY in optimizer.exchange and device != "cpu":
+            raise ConfigurationError(
+                f"{type(optimizer).__name__} lets all agents change one array in host memory, and the "
+                f"parameters lie on {device}: train on CPUDevice(), or take another distributed optimizer"
+            )
 
     # -- joining ---------------------------------------------------------------------------------------
 
@@ -177,7 +188,7 @@ class Connections:
         return Committed(before=Committed() if experiment.mesh is not None else None)
 
     def _communicator(self, group: Group, topology: Topology) -> Communicator:
-        device = str(getattr(self.executor.parameters, "device", "cpu"))
+        device = device_name(self.executor.parameters)
         return self._world.join(self._experiment.communicator, replace(group, device=device), topology)
 
     def begun_at(self, step: int) -> RestartPoint:

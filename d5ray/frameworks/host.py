@@ -49,6 +49,23 @@ def on_device(array: Any) -> bool:
     return hasattr(array, "__cuda_array_interface__")
 
 
+def device_name(array: Any) -> str:
+    """cpu, or cuda:1 for an array of CuPy or PyTorch on the second GPU that the process sees."""
+    device = getattr(array, "device", "cpu")
+    return f"cuda:{device.id}" if hasattr(device, "id") else str(device)
+
+
+def flat_on_device(array: Any) -> Any:
+    """The flat array (n,) over the memory of a contiguous array of CuPy or PyTorch on a device."""
+    contiguous = array.is_contiguous() if hasattr(array, "is_contiguous") else array.flags.c_contiguous
+    if not contiguous:
+        raise ConfigurationError(
+            f"an array of shape {tuple(array.shape)} is not contiguous: exchange a contiguous copy and write "
+            "it back"
+        )
+    return array.detach().view(-1) if hasattr(array, "detach") else array.reshape(-1)
+
+
 def host_copy(array: Any) -> Flat:
     """A flat copy (n,) in host memory of an array on a device; waits for what the device computes."""
     if hasattr(array, "get"):  # CuPy

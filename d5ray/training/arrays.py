@@ -57,7 +57,7 @@ def like(array: Any, values: Any) -> Any:
     if hasattr(array, "new_tensor"):  # PyTorch
         return array.new_tensor(values)
     converted = zeros_like(array)
-    converted[...] = values
+    converted[...] = library_of(array).asarray(values)
     return converted
 
 

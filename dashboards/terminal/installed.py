@@ -14,7 +14,8 @@ CORE = (  # what training needs
 EXTRAS = {  # of d5ray -> its distributions, of which one is enough, and what it is for
     "tensorflow": (("tensorflow-cpu", "tensorflow"), "networks and operators under TensorFlow"),
     "jax": (("jax",), "models of Flax and Equinox, and functions of JAX"),
-    "cuda": (("cupy-cuda12x",), "CuPy arrays and NCCL exchange between GPUs"),
+    "cuda": (("cupy-cuda13x",), "CuPy arrays and NCCL exchange between GPUs, with CUDA 13"),
+    "cuda12": (("cupy-cuda12x",), "the same with CUDA 12"),
     "dashboard": (("dash",), "the live page, reports, and dashboards for Grafana"),
     "export": (("tensorboard",), "d5ray export --to tensorboard, and mlflow"),
     "huggingface": (("datasets",), "data sets of Hugging Face's"),

@@ -234,7 +234,8 @@ def test_tensors_are_let_go_when_nothing_needs_them(framework: str) -> None:
     assert memory.rows[-1].direction == BACKWARD
     peak = memory.peak
     assert peak is not None and peak.held_bytes > 11 * SIZE
-    assert memory.rows[-1].held_bytes < 4 * SIZE
+    copies = 1 if framework == "cupy" else 0  # of the input, which lies on the device too
+    assert memory.rows[-1].held_bytes < (4 + copies) * SIZE
 
 
 def test_unwatched_numpy_passes_let_go_too() -> None:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from d5ray.frameworks.host import host_copy, host_view, on_device
+from d5ray.frameworks.host import flat_on_device, host_copy, host_view, on_device
 from d5ray.training.arrays import library_of
 
 WORD: Final = 8  # bytes
@@ -25,7 +25,7 @@ def checksum(array: Any) -> int:
     >>> checksum(np.zeros(3)), checksum(np.ones(3)) == checksum(np.ones(3).view(np.uint8))
     (0, True)
     """
-    flat = array.detach().reshape(-1) if on_device(array) else host_view(array)
+    flat = flat_on_device(array) if on_device(array) else host_view(array)
     numbers = len(flat) - len(flat) % max(1, WORD // flat.itemsize)  # in whole words
     words = _words(flat[:numbers])
     rest = host_copy(flat[numbers:]) if on_device(array) else flat[numbers:]

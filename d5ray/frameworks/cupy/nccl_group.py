@@ -3,13 +3,17 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
+from d5ray.frameworks.host import flat_on_device
 
-LOOK_SECONDS = 0.001  # between looks at the group's health while an operation runs
+LOOK_SECONDS = 0.05  # between looks at the group's health
+SPIN_SECONDS, SLEEP_SECONDS = 1e-4, 2e-5  # a short wait keeps its core, a longer one gives it away
+LEAVE_SECONDS = 5.0  # for which a member that leaves in order may wait for others
+NOT_READY = 600  # cudaErrorNotReady
 Pair = tuple[Any, int]  # a flat device array, and the other member's rank
 
 
@@ -17,27 +21,29 @@ class NcclGroup:
     """`cupy.cuda.nccl.NcclCommunicator` over flat device arrays of CuPy or PyTorch.
 
     An operation is enqueued on the group's own stream, after what the array's framework has enqueued, and
-    has been done when the method returns. healthy() raises when the group has failed; the communicator is
-    then aborted, as it is on an asynchronous error and after `timeout_seconds`. Of NCCL's communicators only
-    one is used at a time in a process (NVIDIA/nccl issue 195).
+    has been done when the method returns. A thread of its own watches it, since launches wait for peers as
+    well: healthy() raises when the group has failed; the communicator is then aborted, as it is on an
+    asynchronous error and after `timeout_seconds`, which ends what hangs. Of NCCL's communicators only one
+    launches at a time in a process (NVIDIA/nccl issue 195); they wait side by side.
     """
 
-    _one_at_a_time = threading.Lock()
+    _one_launches = threading.Lock()
 
     def __init__(
         self,
         rank: int,
         size: int,
         device: str,
-        share_id: Callable[[list[int] | None], list[int]],
+        share_id: Callable[[bytes | None], bytes],
         healthy: Callable[[], None],
         timeout_seconds: float,
     ) -> None:
         self._cupy, self._nccl = available(device)
         self._healthy = healthy
         self._seconds = timeout_seconds
+        self._rank = rank
         self._device = self._cupy.cuda.Device(int(device.partition(":")[2] or 0))
-        identity = share_id(list(self._nccl.get_unique_id()) if rank == 0 else None)
+        identity = share_id(self._nccl.get_unique_id() if rank == 0 else None)
         with self._device:
             self._stream = self._cupy.cuda.Stream(non_blocking=True)
         made: list[Any] = []
@@ -46,7 +52,7 @@ class NcclGroup:
         def make() -> None:
             try:
                 with self._device:
-                    made.append(self._nccl.NcclCommunicator(size, tuple(identity), rank))
+                    made.append(self._nccl.NcclCommunicator(size, identity, rank))
             except Exception as error:  # NcclError has no narrower base
                 errors.append(error)
 
@@ -58,6 +64,9 @@ class NcclGroup:
         if not made:
             raise PeerLost(None, f"NCCL has not formed the group within {timeout_seconds:g} s")
         self._comm: Any = made[0]
+        self._failed: D5Error | None = None
+        self._begun: dict[int, float] = {}  # by thread, when its operation began
+        threading.Thread(target=self._watch, name="d5ray-nccl-watch", daemon=True).start()
 
     def allreduce(self, flat: Any, operation: str) -> None:
         """Reduce flat over all members, in place."""
@@ -68,30 +77,44 @@ class NcclGroup:
             ),
         )
 
-    def reduce_parts(self, flat: Any, parts: Iterable[slice], operation: str) -> None:
+    def reduce_parts(self, flat: Any, parts: Sequence[slice], operation: str) -> None:
         """Part r of the array ends reduced at rank r, in place; parts may differ in size."""
+        kind, reduction = self._type(flat), self._operation(operation)
 
         def start(comm: Any, stream: int) -> None:
+            if (length := _equal(parts)) is not None:
+                own = pointer(flat[parts[self._rank]])
+                comm.reduceScatter(pointer(flat), own, length, kind, reduction, stream)
+                return
             for root, part in enumerate(parts):
                 piece = flat[part]
                 if len(piece):
-                    comm.reduce(
-                        pointer(piece), pointer(piece), len(piece), self._type(flat),
-                        self._operation(operation), root, stream,
-                    )  # fmt: skip
+                    comm.reduce(pointer(piece), pointer(piece), len(piece), kind, reduction, root, stream)
 
         self._run(flat, start)
 
-    def broadcast_parts(self, flat: Any, parts: Iterable[tuple[slice, int]]) -> None:
-        """Broadcast each part from its root, in place."""
+    def gather_parts(self, flat: Any, parts: Sequence[slice]) -> None:
+        """Part r of the array is rank r's at all, in place; parts may differ in size."""
+        kind = self._type(flat)
 
         def start(comm: Any, stream: int) -> None:
-            for part, root in parts:
+            if (length := _equal(parts)) is not None:
+                comm.allGather(pointer(flat[parts[self._rank]]), pointer(flat), length, kind, stream)
+                return
+            for root, part in enumerate(parts):
                 piece = flat[part]
                 if len(piece):
-                    comm.broadcast(pointer(piece), pointer(piece), len(piece), self._type(flat), root, stream)
+                    comm.broadcast(pointer(piece), pointer(piece), len(piece), kind, root, stream)
 
         self._run(flat, start)
+
+    def broadcast(self, flat: Any, root: int) -> None:
+        """The root's array at all, in place."""
+        kind = self._type(flat)
+        self._run(
+            flat,
+            lambda comm, stream: comm.broadcast(pointer(flat), pointer(flat), len(flat), kind, root, stream),
+        )
 
     def exchange(self, like: Any, outgoing: Iterable[Pair], incoming: Iterable[Pair]) -> None:
         """Send and receive arrays, all at once."""
@@ -107,24 +130,44 @@ class NcclGroup:
         self._run(like, start)
 
     def close(self) -> None:
-        """End what runs and leave."""
+        """Leave: in order, so that others may read on, where all is well; else what runs is ended."""
         comm, self._comm = self._comm, None
-        if comm is not None:
-            with suppress(Exception):  # a communicator whose peer is gone cannot be destroyed in order
-                comm.abort()
+        if comm is None:
+            return
+        if self._failed is None and not self._begun:
+            leaving = threading.Thread(target=_destroy, args=(comm,), name="d5ray-nccl-leave", daemon=True)
+            leaving.start()
+            leaving.join(LEAVE_SECONDS)
+            if not leaving.is_alive():
+                return
+        with suppress(Exception):  # a communicator whose peer is gone
+            comm.abort()
 
     def _run(self, like: Any, start: Callable[[Any, int], None]) -> None:
-        comm = self._comm
-        if comm is None:
-            raise PeerLost(None, "this member has left the group")
-        with self._one_at_a_time, self._device:
+        me = threading.get_ident()
+        self._begun[me] = time.monotonic()
+        try:
+            with self._device:
+                self._launch(like, start)
+                self._finish()
+        except self._nccl.NcclError as error:
+            lost = self._failed or PeerLost(None, f"NCCL: {error}")
+            self._fail(lost)
+            raise lost from error
+        finally:
+            del self._begun[me]
+
+    def _launch(self, like: Any, start: Callable[[Any, int], None]) -> None:
+        with self._one_launches:
+            comm = self._comm
+            if comm is None:
+                raise self._failed or PeerLost(None, "this member has left the group")
             self._stream.wait_event(self._produced(like))
             self._nccl.groupStart()
             try:
                 start(comm, self._stream.ptr)
             finally:
                 self._nccl.groupEnd()
-            self._finish(comm)
 
     def _produced(self, like: Any) -> Any:
         """An event after what the array's framework has enqueued so far."""
@@ -132,29 +175,43 @@ class NcclGroup:
         if hasattr(like, "data_ptr"):
             import torch  # noqa: PLC0415 - the caller has it
 
-            return cuda.ExternalStream(torch.cuda.current_stream(like.device).cuda_stream).record()
+            return cuda.Stream.from_external(torch.cuda.current_stream(like.device)).record()
         return cuda.get_current_stream().record()
 
-    def _finish(self, comm: Any) -> None:
-        deadline = time.monotonic() + self._seconds
-        look = time.monotonic() + LOOK_SECONDS
-        while not self._stream.done:
-            now = time.monotonic()
-            if now > look:
-                look = now + LOOK_SECONDS
-                try:
-                    self._healthy()
-                    comm.check_async_error()
-                except D5Error:
-                    self.close()
-                    raise
-                except Exception as error:
-                    self.close()
-                    raise PeerLost(None, f"NCCL: {error}") from error
-            if now > deadline:
-                self.close()
-                raise PeerLost(None, f"NCCL was not done within {self._seconds:g} s")
-            os.sched_yield()
+    def _finish(self) -> None:
+        """Wait until the stream has done everything. A CUDA error is raised as that, and blames no peer."""
+        runtime = self._cupy.cuda.runtime
+        begin = time.monotonic()
+        while self._failed is None and (status := runtime.streamQuery(self._stream.ptr)):
+            if status != NOT_READY:
+                raise runtime.CUDARuntimeError(status)
+            if time.monotonic() - begin < SPIN_SECONDS:
+                os.sched_yield()
+            else:
+                time.sleep(SLEEP_SECONDS)
+        if self._failed is not None:
+            raise self._failed
+
+    def _watch(self) -> None:
+        """End the operation that runs where its peers are gone, or that lasts too long."""
+        while (comm := self._comm) is not None:
+            time.sleep(LOOK_SECONDS)
+            try:
+                begun = min([*self._begun.values()], default=None)
+                if begun is None:
+                    continue
+                self._healthy()
+                comm.check_async_error()
+                if time.monotonic() - begun > self._seconds:
+                    raise PeerLost(None, f"NCCL was not done within {self._seconds:g} s")
+            except D5Error as error:
+                self._fail(error)
+            except Exception as error:  # NcclError has no narrower base
+                self._fail(PeerLost(None, f"NCCL: {error}"))
+
+    def _fail(self, error: D5Error) -> None:
+        self._failed = error
+        self.close()
 
     def _type(self, flat: Any) -> int:
         name = str(flat.dtype).rpartition(".")[2]
@@ -167,7 +224,19 @@ class NcclGroup:
         return int(value)
 
     def _operation(self, operation: str) -> int:
-        return int(getattr(self._nccl, f"NCCL_{operation.upper()}"))
+        word = {"mean": "AVG"}.get(operation, operation.upper())
+        return int(getattr(self._nccl, f"NCCL_{word}"))
+
+
+def _destroy(comm: Any) -> None:
+    with suppress(Exception):  # of a peer that left at once
+        comm.destroy()
+
+
+def _equal(parts: Sequence[slice]) -> int | None:
+    """The length of all parts where they are equal and not empty."""
+    lengths = {part.stop - part.start for part in parts}
+    return lengths.pop() or None if len(lengths) == 1 else None
 
 
 def available(device: str) -> tuple[Any, Any]:
@@ -182,7 +251,8 @@ def available(device: str) -> tuple[Any, Any]:
         ) from error
     if not getattr(nccl, "available", False):
         raise ConfigurationError(
-            "the communicator 'nccl' needs NCCL, which CuPy does not find: pip install nvidia-nccl-cu12"
+            "the communicator 'nccl' needs NCCL, which CuPy does not find: install PyTorch's build for CUDA, "
+            "which brings it along"
         )
     try:
         count = cupy.cuda.runtime.getDeviceCount()
@@ -201,22 +271,14 @@ def available(device: str) -> tuple[Any, Any]:
 def device_view(array: Any) -> Any:
     """The flat array over the memory of a contiguous device array of CuPy or PyTorch."""
     family = type(array).__module__.partition(".")[0]
-    if family == "torch" and hasattr(array, "data_ptr") and array.device.type == "cuda":
-        if array.is_contiguous():
-            return array.detach().view(-1)
-    elif family == "cupy" and hasattr(array, "flags"):
-        if array.flags.c_contiguous:
-            return array.reshape(-1)
-    else:
+    on_gpu = family == "torch" and hasattr(array, "data_ptr") and array.device.type == "cuda"
+    if not on_gpu and not (family == "cupy" and hasattr(array, "flags")):
         where = f" on {array.device}" if hasattr(array, "device") else ""
         raise ConfigurationError(
             f"the communicator 'nccl' exchanges arrays of CuPy and PyTorch on a GPU, found a "
             f"{type(array).__name__}{where}: choose communicator='shared_memory' or 'gloo'"
         )
-    raise ConfigurationError(
-        f"an array of shape {tuple(array.shape)} is not contiguous: exchange a contiguous copy and write it "
-        "back"
-    )
+    return flat_on_device(array)
 
 
 def pointer(flat: Any) -> int:

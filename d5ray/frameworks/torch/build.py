@@ -1,6 +1,5 @@
 """Build of a checked executor on a device from a model as data"""
 
-import contextlib
 import copy
 from collections.abc import Mapping
 from functools import partial
@@ -64,6 +63,9 @@ from d5ray.operators.loss import Loss
 
 if TYPE_CHECKING:
     from d5ray.frameworks.torch.compiled import CompiledForward
+
+# They say nothing about what the model takes.
+OF_THE_DEVICE = (torch.OutOfMemoryError, torch.AcceleratorError)
 
 
 def module(
@@ -242,8 +244,12 @@ def _tried_tree(made: TorchExecutor, sample_shape: Any) -> tuple[int, ...] | Non
     Shapes do not tell types, so that the first batch may tell more.
     """
     for kind in (np.float32, np.int64):
-        with contextlib.suppress(RuntimeError, ValueError, TypeError, IndexError):
+        try:
             return tuple(made.inference(mapped(partial(_zeros, kind), sample_shape)).shape)
+        except OF_THE_DEVICE:
+            raise
+        except (RuntimeError, ValueError, TypeError, IndexError):
+            continue
     return None
 
 
@@ -261,6 +267,8 @@ def _tried(made: TorchExecutor, network: nn.Module, sample_shape: Shape) -> tupl
             if not any(isinstance(part, nn.Embedding) for part in network.modules()):
                 raise
             output = made.inference(probe.astype(np.int64))
+    except OF_THE_DEVICE:
+        raise
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise ConfigurationError(
             f"the model does not take samples of shape {sample_shape}: {error}"

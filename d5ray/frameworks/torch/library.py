@@ -25,6 +25,7 @@ class Torch(ArrayLibrary):
         self.device, self.on_host = device, device.type == "cpu"
         self.generator = torch.default_generator
         if device.type == "cuda":
+            torch.cuda.init()  # type: ignore[no-untyped-call]  # which makes the generators
             index = torch.cuda.current_device() if device.index is None else device.index
             self.generator = torch.cuda.default_generators[index]
 

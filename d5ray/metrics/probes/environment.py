@@ -14,8 +14,8 @@ from d5ray.metrics.probes.numeric_libraries import thread_settings
 
 PACKAGES = (
     "d5ray", "ray", "numpy", "torch", "tensorflow", "tensorflow-cpu", "pyarrow", "pandas", "duckdb", "onnx",
-    "networkx", "greenlet", "psutil", "scikit-learn", "scipy", "threadpoolctl", "cupy-cuda12x",
-    "nvidia-nccl-cu12", "jax", "flax", "equinox", "optax",
+    "networkx", "greenlet", "psutil", "scikit-learn", "scipy", "threadpoolctl", "cupy-cuda13x",
+    "cupy-cuda12x", "nvidia-nccl-cu13", "nvidia-nccl-cu12", "jax", "flax", "equinox", "optax",
 )  # fmt: skip
 FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "asimd", "sve", "hypervisor")
 

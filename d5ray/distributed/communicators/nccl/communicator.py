@@ -1,6 +1,5 @@
 """Agents on GPUs: collectives and grouped send/recv over NCCL, by way of CuPy"""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, final
@@ -30,6 +29,7 @@ class NCCL(Communicator):
     """
 
     backend = "nccl"
+    averages = True
 
     def __init__(self, group: Group, topology: Topology) -> None:
         super().__init__(group, topology)
@@ -65,8 +65,7 @@ class NCCL(Communicator):
 
     def _all_gather(self, flat: Any, call: Signature) -> None:
         with self._agreed_on(call):
-            parts = [(part, rank) for rank, part in enumerate(self.bounds(len(flat)))]
-            self._nccl.broadcast_parts(flat, parts)
+            self._nccl.gather_parts(flat, self.bounds(len(flat)))
             self._ring(flat.nbytes * (self.size - 1) // self.size, self.size - 1)
 
     def _all_to_all(self, flat: Any, call: Signature) -> None:
@@ -84,7 +83,7 @@ class NCCL(Communicator):
 
     def _broadcast(self, flat: Any, root: int, call: Signature) -> None:
         with self._agreed_on(call):
-            self._nccl.broadcast_parts(flat, [(slice(0, len(flat)), root)])
+            self._nccl.broadcast(flat, root)
             self._moved(
                 sent=flat.nbytes if self.rank == root else 0,
                 received=0 if self.rank == root else flat.nbytes,
@@ -130,11 +129,10 @@ class NCCL(Communicator):
                 self._agreed.add(call)
             yield
 
-    def _share_id(self, identity: list[int] | None) -> list[int]:
+    def _share_id(self, identity: bytes | None) -> bytes:
         if identity is not None:
-            self.membership.put("nccl", json.dumps(identity).encode())
-        found: list[int] = json.loads(self.membership.take("nccl"))
-        return found
+            self.membership.put("nccl", identity)
+        return self.membership.take("nccl")
 
     def _ring(self, moved: int, messages: int) -> None:
         self._moved(sent=moved, received=moved, messages=messages, rounds=messages)

@@ -6,6 +6,7 @@ import numpy as np
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature
 from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.frameworks.host import flat_on_device, on_device
 
 
 @final
@@ -17,6 +18,10 @@ class Solo(Communicator):
 
     def common(self, elements: int, dtype: str) -> np.ndarray[Any, Any]:
         return self.allocate(elements, dtype)
+
+    def _native(self, array: Any) -> Any:
+        """The flat array of a caller's, in whatever memory: there is nobody to exchange it with."""
+        return flat_on_device(array) if on_device(array) else super()._native(array)
 
     def _close(self) -> None:
         pass

@@ -1,0 +1,221 @@
+"""Claims about agents on GPUs: they train as NumPy does, exchange by NCCL, and say what goes wrong"""
+
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import d5ray as d5
+from d5ray.distributed.checkpoints.checksum import checksum
+from d5ray.distributed.communicators import backends
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.group.group import Group, Store
+from d5ray.distributed.group.rendezvous import Rendezvous
+from d5ray.distributed.topologies.topology import Complete
+from d5ray.errors import ConfigurationError, PeerLost
+from d5ray.frameworks.host import device_name
+from d5ray.training.arrays import like
+from tests.agents import agents_in_threads
+from tests.together import together
+
+cupy: Any = pytest.importorskip("cupy")
+nccl: Any = cupy.cuda.nccl
+on_stand_in = pytest.mark.skipif(not hasattr(cupy, "STAND_IN"), reason="it needs the stand-in's faults")
+
+
+@pytest.fixture(autouse=True)
+def ranks_may_share_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1")
+
+
+def trained(executor: str, agents: int, method: Any, steps: int = 4) -> list[np.ndarray[Any, Any]]:
+    """The parameters of agents that trained in threads, each on its own samples."""
+    experiment = d5.Experiment(
+        model="lenet", dataset="digits", agents=agents, seed=1, batch_size=16, executor=executor,
+        distributed=method, optimizer=d5.optimizers.Momentum(0.05, 0.9), timeout_seconds=20.0,
+    )  # fmt: skip
+    with agents_in_threads(experiment, d5.datasets.load_dataset("digits")) as (made, _):
+        together(lambda rank: made[rank].train(steps), agents)
+        return [agent.executor.numpy_parameters() for agent in made]
+
+
+@pytest.mark.parametrize(
+    ("agents", "method"),
+    [
+        (1, d5.optimizers.AllreduceSGD()),
+        (3, d5.optimizers.AllreduceSGD()),
+        (3, d5.optimizers.DPSGD()),
+        (2, d5.optimizers.ParameterServerSGD()),
+    ],
+    ids=["one", "allreduce", "dpsgd", "server"],
+)
+def test_agents_on_a_gpu_end_with_numpys_parameters(agents: int, method: Any) -> None:
+    """One agent alone, by NCCL, with neighbours, by a parameter server; and their parameters are compared."""
+    for found, expected in zip(
+        trained("cupy", agents, method), trained("numpy", agents, method), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_hogwild_is_refused() -> None:
+    """Agents on GPUs have no array in common: they would train models of their own in silence."""
+    with pytest.raises(ConfigurationError, match="Hogwild lets all agents change one array in host memory"):
+        trained("cupy", 2, d5.optimizers.Hogwild())
+
+
+def test_values_of_the_host_become_an_array_beside_another() -> None:
+    found = like(cupy.zeros(3, cupy.float32), np.array([1.0, 2.0, 3.0]))
+    assert found.dtype == np.float32 and cupy.asnumpy(found).tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "int32", "uint8"])
+def test_a_checksum_is_that_of_the_same_bytes_in_host_memory(kind: str) -> None:
+    values = (np.random.default_rng(0).random(10_003) * 100).astype(kind)
+    assert checksum(cupy.asarray(values)) == checksum(values)
+
+
+def test_an_array_knows_its_gpu_by_its_number() -> None:
+    if cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("this machine has one GPU")
+    with cupy.cuda.Device(1):
+        assert device_name(cupy.zeros(1)) == "cuda:1"
+    assert device_name(np.zeros(1)) == "cpu"
+
+
+# -- a group of threads ----------------------------------------------------------------------------------
+
+
+def groups(size: int, function: Callable[[Communicator], Any], seconds: float = 20.0) -> list[Any]:
+    """What members in threads find, each with a communicator over NCCL."""
+    rendezvous = Rendezvous()
+    try:
+
+        def member(rank: int) -> Any:
+            store: Store = rendezvous.address
+            group = Group("gpu", 0, rank, size, store, timeout_seconds=seconds, device="cuda:0")
+            communicator = backends.join("nccl", group, Complete(size))
+            try:
+                return function(communicator)
+            finally:
+                communicator.close()
+
+        return together(member, size)
+    finally:
+        rendezvous.close()
+
+
+@pytest.mark.parametrize("elements", [12, 13], ids=["equal parts", "unequal parts"])
+def test_parts_are_reduced_and_gathered(elements: int) -> None:
+    """The mean by NCCL's own average, also where parts differ in size."""
+
+    def member(communicator: Communicator) -> Any:
+        array = cupy.arange(elements, dtype="float32") * (communicator.rank + 1)
+        own = communicator.reduce_scatter(array, "mean")
+        part = cupy.asnumpy(array)[own].tolist()
+        communicator.all_gather(array)
+        return part, cupy.asnumpy(array)
+
+    expected = np.arange(elements, dtype=np.float32) * 2.5
+    for rank, (part, gathered) in enumerate(groups(4, member)):
+        assert part == expected[elements * rank // 4 : elements * (rank + 1) // 4].tolist()
+        np.testing.assert_allclose(gathered, expected)
+
+
+def test_exchanges_in_the_background_may_come_in_another_order() -> None:
+    """One member starts two and calls a third, the other calls it first: each waits for its own alone."""
+
+    def member(communicator: Communicator) -> list[float]:
+        first, second = cupy.full(1000, 1.0 + communicator.rank), cupy.full(10, 10.0 * communicator.rank)
+        background = communicator.start
+        if communicator.rank == 0:
+            started = background.allreduce(first)
+            time.sleep(0.2)
+            communicator.allreduce(second)
+        else:
+            communicator.allreduce(second)
+            started = background.allreduce(first)
+        started.wait()
+        return [float(first[0]), float(second[0])]
+
+    assert groups(2, member) == [[3.0, 10.0]] * 2
+
+
+@on_stand_in
+def test_exchanges_follow_pytorchs_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a warning of CuPy's, which tests take for an error."""
+    import torch  # noqa: PLC0415 - here alone
+
+    streams: list[object] = []
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: streams.append(device))
+    tensor = SimpleNamespace(data_ptr=lambda: 0, device="cuda:0")
+
+    def member(communicator: Communicator) -> bool:
+        produced = communicator._nccl._produced(tensor)  # type: ignore[attr-defined]
+        return bool(produced.done)
+
+    assert groups(2, member) == [True, True] and streams == ["cuda:0"] * 2
+
+
+@on_stand_in
+def test_a_cuda_error_is_told_as_that_and_at_once() -> None:
+    """Not as a peer that is lost, after the time-out."""
+
+    def member(communicator: Communicator) -> str:
+        array = cupy.ones(4)
+        communicator.allreduce(array)
+        communicator._nccl._stream.failed = 700  # type: ignore[attr-defined]
+        begin = time.monotonic()
+        with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="illegal memory access") as raised:
+            communicator.allreduce(array)
+        assert time.monotonic() - begin < 5
+        return str(raised.value)
+
+    assert len(groups(2, member)) == 2
+
+
+@on_stand_in
+@pytest.mark.parametrize("where", ["launch", "groupEnd"])
+def test_a_launch_that_fails_or_hangs_is_a_lost_peer(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections are made within a launch: what fails there is no error of the agent's, and is bounded."""
+    hang, over = threading.Event(), threading.Event()
+
+    def failing(*arguments: Any) -> None:
+        raise nccl.NcclError("NCCL_ERROR_SYSTEM_ERROR: unhandled system error")
+
+    def hanging() -> None:
+        hang.wait(60)
+        raise nccl.NcclError("NCCL_ERROR_REMOTE_ERROR: aborted")
+
+    abort = nccl.NcclCommunicator.abort
+
+    def aborting(self: Any) -> None:
+        hang.set()
+        abort(self)
+
+    def member(communicator: Communicator) -> str:
+        array = cupy.ones(4)
+        communicator.allreduce(array)
+        communicator.barrier()
+        if communicator.rank == 0:
+            with monkeypatch.context() as patch:
+                if where == "launch":
+                    patch.setattr(nccl.NcclCommunicator, "allReduce", failing)
+                else:
+                    patch.setattr(nccl, "groupEnd", hanging)
+                    patch.setattr(nccl.NcclCommunicator, "abort", aborting)
+                try:
+                    with pytest.raises(PeerLost, match="NCCL") as raised:
+                        communicator.allreduce(array)
+                finally:
+                    over.set()
+                return str(raised.value)
+        over.wait(30)  # a peer that has left would be the reason
+        return ""
+
+    begin = time.monotonic()
+    found = groups(2, member, seconds=2.0)
+    assert found[0] and time.monotonic() - begin < 20

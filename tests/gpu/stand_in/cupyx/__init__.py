@@ -1,0 +1,1 @@
+"""`cupyx`, over SciPy"""
