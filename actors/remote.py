@@ -12,11 +12,15 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from d5ray.actors.cluster.hand import Hand
 from d5ray.actors.cluster.placement import (
+    NOTHING,
     Place,
+    Reservation,
     end_at_sigterm,
     end_process,
     process_of,
+    reservation_of,
     reserve,
+    share_gpu,
     strategy,
     without_room,
 )
@@ -53,14 +57,16 @@ class RunActors:
         self._plan, self._experiment = plan, plan.experiment
         self._shipped = _from_here(plan.experiment)
         self._bundles: PlacementGroup | None = None
+        self._reserved = NOTHING  # of an agent
         self._made: dict[str, Any] = {}  # by what each is; of those that died, the one in its place
         self.outside: Counter[int] = Counter()  # ends of each agent's process by plan, from outside
         self._names: set[str] = set()  # a name is free again only some time after its actor died
 
     def begin(self) -> Any:
         """Reserve room for all agents, and start the aggregator."""
-        agents, cpus = self._experiment.agents or 1, self._experiment.cpus_per_agent
-        self._bundles = session.guarded(lambda: reserve(agents, cpus))
+        agents = self._experiment.agents or 1
+        self._reserved = session.guarded(lambda: reservation_of(self._experiment))
+        self._bundles = session.guarded(lambda: reserve(agents, self._reserved))
         return self._aggregator(again=False)
 
     def another_aggregator(self) -> Any:
@@ -83,15 +89,14 @@ class RunActors:
             ),
             f"TrainingAgent(rank={rank})" + (f"{AGAIN}{attempt}" if attempt else ""),
             strategy(self._bundles, rank),
-            cpus=plan.experiment.cpus_per_agent,
+            self._reserved,
             control=1,
             model=1,
         )  # fmt: skip
 
     def without_room(self, rank: int) -> str:
         """Why no node has room for the agent with this rank; empty if one has, or nobody knows yet."""
-        cpus = self._experiment.cpus_per_agent
-        return session.guarded(lambda: without_room(self._bundles, rank, cpus))
+        return session.guarded(lambda: without_room(self._bundles, rank, self._reserved))
 
     def server(self, resolved: ResolvedServers, suffix: str, server: ParameterServer, number: int) -> Any:
         """The actor that is to be this server; suffix: what stands behind its name."""
@@ -119,7 +124,7 @@ class RunActors:
         plan, one_sided = self._plan, self._experiment.distributed_optimizer.one_sided
         given = str(plan.root), plan.run_id, self.exporter(AGGREGATOR), again, one_sided, plan.clock
         where, groups = self._on(self.node), {QUESTIONS: 1, CONTROL: 1}
-        actor = _actor(MetricsAggregator, given, ACTOR_NAME, plan.run_id, where, 0.0, **groups)
+        actor = _actor(MetricsAggregator, given, ACTOR_NAME, plan.run_id, where, NOTHING, **groups)
         self._made[ACTOR_NAME] = actor
         self.aggregator = actor
         return actor
@@ -168,12 +173,16 @@ class RunActors:
             ending.options(num_cpus=0, scheduling_strategy=self._on(place.node)).remote(place)
         ray.kill(actor)
 
-    def _actor(self, kind: type, given: Any, name: str, where: Any, cpus: float = 0.0, **groups: int) -> Any:
+    def _actor(
+        self, kind: type, given: Any, name: str, where: Any, reserved: Reservation = NOTHING, **groups: int
+    ) -> Any:
         named = None if name in self._names else name
         self._names.add(name)
-        actor = _actor(kind, given, named, self._plan.run_id, where, cpus, **groups)
+        actor = _actor(kind, given, named, self._plan.run_id, where, reserved, **groups)
         if kind in MORTAL:
             actor.__ray_call__.remote(end_at_sigterm)
+        if 0 < reserved.gpus < 1:
+            actor.__ray_call__.remote(share_gpu)
         self._made[name.partition(AGAIN)[0]] = actor
         return actor
 
@@ -183,18 +192,21 @@ class RunActors:
 
 
 @contextmanager
-def spawned(kind: type, arguments: Sequence[tuple[Any, ...]], *, cpus: float = 1.0) -> Iterator[list[Any]]:
+def spawned(
+    kind: type, arguments: Sequence[tuple[Any, ...]], *, cpus: float = 1.0, gpus: float = 0.0
+) -> Iterator[list[Any]]:
     """Actors of a plain class outside a run, one for each tuple of arguments; leaving the context ends them.
 
     They are placed, and their processes set up, as the agents of an experiment are.
     """
-    bundles = reserve(len(arguments), cpus)
+    reserved = Reservation(cpus, gpus)
+    bundles = reserve(len(arguments), reserved)
     actors: list[Any] = []
     namespace = new_run_id(kind.__name__)
     try:
         for rank, given in enumerate(arguments):
             name = f"{kind.__name__}(rank={rank})"
-            actors.append(_actor(kind, given, name, namespace, strategy(bundles, rank), cpus))
+            actors.append(_actor(kind, given, name, namespace, strategy(bundles, rank), reserved))
         yield actors
     finally:
         for actor in actors:
@@ -205,7 +217,7 @@ def spawned(kind: type, arguments: Sequence[tuple[Any, ...]], *, cpus: float = 1
 
 def lasting(kind: type, *arguments: Any) -> Any:
     """An actor of a plain class outside a run, which lives as long as anybody refers to it; takes no CPU."""
-    return _actor(kind, arguments, None, new_run_id(kind.__name__), None, 0.0)
+    return _actor(kind, arguments, None, new_run_id(kind.__name__), None, NOTHING)
 
 
 def _from_here(experiment: Experiment) -> Experiment:
@@ -216,9 +228,15 @@ def _from_here(experiment: Experiment) -> Experiment:
 
 
 def _actor(
-    kind: type, given: Any, name: str | None, namespace: str, where: Any, cpus: float, **groups: int
+    kind: type, given: Any, name: str | None, namespace: str, where: Any, reserved: Reservation, **groups: int
 ) -> Any:
     """An actor of a plain class; groups: its concurrency groups, with their threads."""
     remote: Callable[[type], Any] = ray.remote(concurrency_groups=groups) if groups else ray.remote
-    options = remote(kind).options(name=name, namespace=namespace, num_cpus=cpus, scheduling_strategy=where)
+    options = remote(kind).options(
+        name=name,
+        namespace=namespace,
+        num_cpus=reserved.cpus,
+        num_gpus=reserved.gpus,
+        scheduling_strategy=where,
+    )
     return session.guarded(lambda: options.remote(*given))

@@ -30,12 +30,13 @@ from d5ray.distributed.topologies.requirements import check_topology
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks import executor_by_name, framework_name
-from d5ray.frameworks.executor_options import ExecutorOptions
+from d5ray.frameworks.executor_options import ExecutorOptions, device_of
 from d5ray.frameworks.jax.by_value import PackedModel
 from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.given_optimizers import as_optimizer
 from d5ray.identity.canonical import LATER, canonical, digest, values_of_fields
 from d5ray.names.former import Former
+from d5ray.networks.device import MOST_DEVICES, Device
 from d5ray.networks.executors.executor import Executor
 from d5ray.networks.executors.runnable import check_executor, check_pieces
 from d5ray.networks.executors.trees import form_of, is_inner
@@ -62,6 +63,7 @@ SAVE_MODEL = ("agent", "mean", "servers", "no")
 CHOICES = {"on_failure": ON_FAILURE, "orphans": ORPHANS, "keep_batch": KEEP_BATCH, "scale_rate": SCALE_RATE}
 LONGEST_NAME = 100  # characters, which begin the name of a run's folder
 MOST_CPUS = 4097  # excluded: no machine has as many
+MOST_GPUS = MOST_DEVICES + 1  # excluded
 COUNTS = {  # from, to
     "epochs": (1, LARGEST),
     "seed": (0, LARGEST),
@@ -158,6 +160,8 @@ class Experiment:
     encryption     whether what agents and servers send to other machines is encrypted, not only authenticated
     threads        of the framework, an agent
     cpus_per_agent what Ray reserves for an agent; fractions are allowed
+    gpus_per_agent the same of GPUs; None: where it computes on `GPUDevice()`, 1, which then is its own, else
+                   0. With a fraction several agents share a GPU, for which NCCL must be 2.30 or newer
     timeout_seconds bound on every wait of an agent for another
 
     Agents that are gone, stuck, late or slow:
@@ -224,6 +228,7 @@ class Experiment:
     encryption: bool = False
     threads: int = 1
     cpus_per_agent: float = 1.0
+    gpus_per_agent: float | None = field(default=None, metadata=LATER)
     timeout_seconds: float = 120.0
     # agents that are gone, stuck, late or slow
     on_failure: str = "stop"
@@ -312,6 +317,13 @@ class Experiment:
         check_topology(topology, self.distributed_optimizer.needs, type(self.distributed).__name__)
         check_for_agents(self.communicator)
         check_number("cpus_per_agent", self.cpus_per_agent, low=0.0, low_included=True, high=MOST_CPUS)
+        if self.gpus_per_agent is not None:
+            check_number("gpus_per_agent", self.gpus_per_agent, low=0.0, low_included=True, high=MOST_GPUS)
+            if self.gpus_per_agent > 1 and self.gpus_per_agent % 1:
+                raise ConfigurationError(
+                    f"gpus_per_agent is {self.gpus_per_agent:g}: it must be a whole number, or a fraction "
+                    "below 1, by which several agents share a GPU"
+                )
         check_number("timeout_seconds", self.timeout_seconds, low=0.0, low_included=False)
 
     def _check_data(self) -> None:
@@ -397,6 +409,11 @@ class Experiment:
     def executor_options(self) -> ExecutorOptions:
         """The options of the agents' executors beside the model: precision, compilation, recomputation."""
         return ExecutorOptions(self.precision, self.compile, self.recompute)
+
+    @property
+    def device(self) -> Device:
+        """The device of the agents' executors."""
+        return device_of(self.make_executor, self.executor_kwargs)
 
     @property
     def step_batch_size(self) -> BatchSize:

@@ -116,6 +116,13 @@ def free_port() -> int:
 
 @pytest.fixture(scope="session")
 def head() -> Iterator[Head]:
+    """A Ray head that tests share."""
+    with started_head() as started:
+        yield started
+
+
+@contextlib.contextmanager
+def started_head(*options: str, env: dict[str, str] | None = None) -> Iterator[Head]:
     """`ray start --head --block` with its dashboard on free ports; ended by its process id."""
     port, dashboard = free_port(), free_port()
     folder = tempfile.mkdtemp(prefix="d5t-", dir="/tmp")
@@ -125,6 +132,7 @@ def head() -> Iterator[Head]:
         f"--ray-client-server-port={free_port()}",
         "--num-cpus=2", "--object-store-memory=200000000", "--disable-usage-stats", f"--temp-dir={folder}",
         '--system-config={"metrics_report_interval_ms": 1000}',  # which drivers hear of
+        *options,
     ]  # fmt: skip
     log = Path(folder) / "head.log"
     with log.open("wb") as output:
@@ -134,7 +142,7 @@ def head() -> Iterator[Head]:
             stderr=output,
             start_new_session=True,
             # its dashboard leaves folders there; its agent knows no other settings than the environment's
-            env=os.environ | {"TMPDIR": folder, "RAY_metrics_report_interval_ms": "1000"},
+            env=os.environ | {"TMPDIR": folder, "RAY_metrics_report_interval_ms": "1000"} | (env or {}),
         )
     try:
         url = f"http://127.0.0.1:{dashboard}"

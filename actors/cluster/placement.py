@@ -4,6 +4,7 @@ import ctypes
 import os
 import platform
 import signal
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +20,8 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from d5ray.errors import PlacementError
+from d5ray.experiment import Experiment
+from d5ray.networks.device import BestDevice, GPUDevice
 from d5ray.networks.graph import available_memory
 
 AGENT_BYTES: Final = 200 << 20  # that a process with Ray and PyTorch does not share, before any model
@@ -85,39 +88,88 @@ def check_memory(agents: int) -> None:
         )
 
 
-def reserve(agents: int, cpus: float) -> PlacementGroup | None:
-    """Room for all agents at once, or `PlacementError` that says how many the cluster can place."""
-    if cpus == 0:
-        return None
-    per_node = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
-    places = sum(int(total / cpus + 1e-9) for total in per_node)
-    if places < agents:
-        raise PlacementError(
-            f"the Ray cluster can place {places} agents of {cpus:g} CPU each (its nodes have "
-            f"{', '.join(f'{total:g}' for total in per_node)} CPUs), the experiment has {agents}: "
-            f"set agents={max(places, 1)}, or a smaller cpus_per_agent, or add nodes"
+@dataclass(frozen=True)
+class Reservation:
+    """The CPUs and GPUs that an actor takes of its node; Ray shows these GPUs to it alone."""
+
+    cpus: float = 0.0
+    gpus: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.cpus:g} CPU" + (f" and {self.gpus:g} GPU" if self.gpus else "")
+
+    @property
+    def resources(self) -> dict[str, float]:
+        """The amounts that are reserved, by Ray's names."""
+        return {name: amount for name, amount in (("CPU", self.cpus), ("GPU", self.gpus)) if amount}
+
+    def places(self, node: Mapping[str, float]) -> int:
+        """The number of such actors that a node with these resources has room for."""
+        return min(int(node.get(name, 0.0) / amount + 1e-9) for name, amount in self.resources.items())
+
+    def of(self, resources: Iterable[Mapping[str, float]]) -> str:
+        """The amounts that nodes have of what is reserved, as text: `2, 4 CPUs`."""
+        nodes = list(resources)
+        return " and ".join(
+            f"{', '.join(f'{node.get(name, 0.0):g}' for node in nodes)} {name}s" for name in self.resources
         )
-    bundles = placement_group([{"CPU": cpus}] * agents, strategy="PACK")
+
+
+NOTHING: Final = Reservation()
+
+
+def reserve(agents: int, reserved: Reservation) -> PlacementGroup | None:
+    """Room for all agents at once, or `PlacementError` that says how many the cluster can place."""
+    if not reserved.resources:
+        return None
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    places = sum(map(reserved.places, nodes))
+    if places < agents:
+        less = " or gpus_per_agent (with 0.5 two share a GPU)" if reserved.gpus else ""
+        found = reserved.of(nodes)
+        raise PlacementError(
+            f"the Ray cluster can place {places} agents of {reserved} each (its nodes have {found}), "
+            f"the experiment has {agents}: set agents={max(places, 1)}, or a smaller cpus_per_agent{less}, "
+            "or add nodes"
+        )
+    bundles = placement_group([reserved.resources] * agents, strategy="PACK")
     if not bundles.wait(timeout_seconds=PLACEMENT_SECONDS):
         remove_placement_group(bundles)
-        free = ray.available_resources().get("CPU", 0.0)
+        free = reserved.of([ray.available_resources()])
         raise PlacementError(
-            f"the Ray cluster made no room for {agents} agents of {cpus:g} CPU each within "
-            f"{PLACEMENT_SECONDS:g} s ({free:g} CPUs are free now): wait for other jobs, or set fewer agents"
+            f"the Ray cluster made no room for {agents} agents of {reserved} each within "
+            f"{PLACEMENT_SECONDS:g} s ({free} are free now): wait for other jobs, or set fewer agents"
         )
     return bundles
 
 
-def without_room(bundles: PlacementGroup | None, rank: int, cpus: float) -> str:
+def without_room(bundles: PlacementGroup | None, rank: int, reserved: Reservation) -> str:
     """Why no node has room for this agent, whose node was lost; empty if one has, or nobody knows yet."""
     if bundles is None:
         return ""
-    alive = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]}
+    alive = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
     where = placement_group_table(bundles).get("bundles_to_node_id", {}).get(rank)
     if where in alive:
         return ""
-    sizes = ", ".join(f"{total:g}" for total in alive.values())
+    found = reserved.of(alive.values())
     return (
-        f"its node is lost, and none of those that are left (with {sizes} CPUs) has {cpus:g} CPU free: add a "
-        "node to the cluster"
+        f"its node is lost, and none of those that are left (with {found}) has {reserved} "
+        "free: add a node to the cluster"
     )
+
+
+def reservation_of(experiment: Experiment) -> Reservation:
+    """The reservation of an agent: a GPU of its own where it computes on one, unless it says how many.
+
+    A GPU that was chosen by its number is the caller's choice, and seen by that number beside all others.
+    """
+    gpus, device = experiment.gpus_per_agent, experiment.device
+    if gpus is None:
+        there = any(node["Resources"].get("GPU") for node in ray.nodes() if node["Alive"])
+        gpus = float(device == GPUDevice() or (isinstance(device, BestDevice) and there))
+    return Reservation(experiment.cpus_per_agent, gpus)
+
+
+def share_gpu(_actor: object) -> None:
+    """Let NCCL have several ranks on the GPU of this process; it does from 2.30 on."""
+    os.environ.setdefault("NCCL_MULTI_RANK_GPU_ENABLE", "1")

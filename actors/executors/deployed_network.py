@@ -25,7 +25,7 @@ from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.pipeline.measured_times import PassTimes
 from d5ray.errors import AgentError, ConfigurationError, D5Error, PeerLost, first_line, nearest
 from d5ray.frameworks import piece_executor_by_name
-from d5ray.networks.device import Device
+from d5ray.networks.device import Device, GPUDevice
 from d5ray.networks.executors.executor import Evaluation
 from d5ray.networks.executors.inputs import check_values
 from d5ray.networks.executors.labelled_network import LabelledNetwork, labelled
@@ -99,13 +99,14 @@ def deploy(
     ship((mesh, loss), "the mesh or the loss")
     name = f"deploy {whole.network.name}"
     cpus = math.ceil(mesh.agents * cpus_per_executor)
+    gpus = float(framework == "cupy" if device is None else device == GPUDevice())
     session.connect(address, cpus=cpus, metadata={"task": name}, quiet=quiet)
     run_id = new_run_id(name)
     arguments = [(framework, "cpu", threads, run_id, 0, rank, seed) for rank in range(mesh.agents)]
     with ExitStack() as stack:
         processes: list[psutil.Process] = []
         stack.callback(psutil.wait_procs, processes, timeout=END_SECONDS)  # when they have been killed
-        actors = stack.enter_context(spawned(OperatorExecutor, arguments, cpus=cpus_per_executor))
+        actors = stack.enter_context(spawned(OperatorExecutor, arguments, cpus=cpus_per_executor, gpus=gpus))
         places = get([actor.__ray_call__.remote(place_of) for actor in actors], SETUP_SECONDS, "start")
         here = place_of(None)
         processes += [each for place in places if place.node == here.node and (each := process_of(place))]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, final
 
 from d5ray.errors import ConfigurationError
-from d5ray.networks.device import CPUDevice
+from d5ray.networks.device import CPUDevice, Device
 from d5ray.networks.executors.precision import check_offered, check_precision
 
 
@@ -50,6 +50,14 @@ class ExecutorOptions:
         if (offered := getattr(module, "PRECISIONS", None)) is not None:
             framework = str(module.__name__).rpartition(".")[2]  # type: ignore[union-attr]
             check_offered(self.precision, offered, framework, given.get("device", CPUDevice()))
+
+
+def device_of(make: Callable[..., Any], given: Mapping[str, Any]) -> Device:
+    """The device of the executor that this function makes: the one given, or its default."""
+    known = _arguments(make) or {}
+    default = known["device"].default if "device" in known else CPUDevice()
+    device: Device = given.get("device", default)
+    return device
 
 
 AS_IT_IS: Final = ExecutorOptions()

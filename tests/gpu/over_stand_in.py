@@ -10,13 +10,17 @@ STAND_IN = Path(__file__).parent / "stand_in"
 REPOSITORY = Path(__file__).parents[2]
 
 
+def environment() -> dict[str, str]:
+    """The variables by which programs find the stand-in."""
+    return {"PYTHONPATH": os.pathsep.join([str(STAND_IN), str(REPOSITORY)]), "OMP_NUM_THREADS": "1"}
+
+
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """pytest on these tests in a process of its own, where two GPUs seem to be there."""
-    path = os.pathsep.join([str(STAND_IN), str(REPOSITORY)])
-    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+    own = os.environ | environment() | {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
     words = ["-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", *arguments]
     return subprocess.run(
-        [sys.executable, *words], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *words], cwd=REPOSITORY, env=own, capture_output=True, text=True, check=False
     )
 
 

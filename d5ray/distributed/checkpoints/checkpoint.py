@@ -31,9 +31,9 @@ from d5ray.training.events.event import Event
 FORMAT: Final = 2
 FREE: Final = frozenset({  # what a training that goes on may have otherwise: it does not change its numbers
     "name", "epochs", "evaluate", "events", "timeout_seconds", "communicator", "cpus_per_agent",
-    "warmup_steps", "on_failure", "orphans", "slow", "late", "monitor_seconds", "mirror_seconds", "prefetch",
-    "encryption", "min_agents", "max_failures", "stuck_seconds", "heartbeat_seconds", "keep_batch",
-    "scale_rate", "save_model", "save_model_bytes",
+    "gpus_per_agent", "warmup_steps", "on_failure", "orphans", "slow", "late", "monitor_seconds",
+    "mirror_seconds", "prefetch", "encryption", "min_agents", "max_failures", "stuck_seconds",
+    "heartbeat_seconds", "keep_batch", "scale_rate", "save_model", "save_model_bytes",
 })  # fmt: skip
 
 

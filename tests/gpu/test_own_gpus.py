@@ -1,0 +1,114 @@
+"""Claims about GPUs and Ray: every agent has one of its own, or shares one by choice; over the stand-in"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import d5ray as d5
+from d5ray.actors.cluster.placement import Reservation
+from d5ray.errors import ConfigurationError
+from d5ray.networks.device import GPUDevice
+from tests.conftest import Head, started_head
+from tests.gpu.over_stand_in import environment
+from tests.patience import patience
+
+no_cupy = pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy itself is there")
+PROGRAM = """
+import json, os, sys
+import numpy as np
+import ray
+import d5ray as d5
+
+address, home, agents, gpus = sys.argv[1:]
+experiment = d5.Experiment(
+    model="lenet", dataset="digits", agents=int(agents), seed=1, batch_size=16, executor="cupy",
+    optimizer=d5.optimizers.Momentum(0.05, 0.9), cpus_per_agent=0.25, evaluate=False, timeout_seconds=30.0,
+    gpus_per_agent=json.loads(gpus),
+)
+try:
+    with d5.launch(experiment, address=address, root=home, quiet=True) as group:
+        group.train(steps=4, progress=False)
+        visible = lambda self: os.environ["CUDA_VISIBLE_DEVICES"]
+        found = {"seen": ray.get([agent.__ray_call__.remote(visible) for agent in group.agents])}
+        models = [group.parameters(rank) for rank in range(int(agents))]
+        found["parameters"] = [sum(float(np.abs(each).sum()) for each in model.values()) for model in models]
+except d5.D5Error as error:
+    found = {"error": str(error)}
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def two_gpus() -> Iterator[Head]:
+    """A Ray head that has two GPUs, so far as Ray knows."""
+    with started_head("--num-gpus=2", env=environment()) as head:
+        yield head
+
+
+def launched(head: Head, home: Path, agents: int, gpus: float | None) -> dict[str, Any]:
+    """What a program that trains there prints."""
+    words = [sys.executable, "-c", PROGRAM, head.address, str(home), str(agents), json.dumps(gpus)]
+    done = subprocess.run(
+        words,
+        env=os.environ | environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=patience(90),
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@no_cupy
+@pytest.mark.full
+def test_every_agent_has_a_gpu_of_its_own(two_gpus: Head, tmp_path: Path) -> None:
+    """NCCL refuses two ranks on one GPU; they have one model after an exchange by it."""
+    found = launched(two_gpus, tmp_path, 2, None)
+    assert sorted(found.get("seen", ())) == ["0", "1"], found
+    assert found["parameters"][0] == found["parameters"][1] > 0
+
+
+@no_cupy
+@pytest.mark.full
+def test_agents_share_gpus_by_choice_alone(two_gpus: Head, tmp_path: Path) -> None:
+    """Three agents have no room on two GPUs, and the error says what to do; four have by halves."""
+    refused = launched(two_gpus, tmp_path / "refused", 3, None)
+    assert (
+        "can place 2 agents of 0.25 CPU and 1 GPU each (its nodes have 2 CPUs and 2 GPUs)" in refused["error"]
+    )
+    assert "gpus_per_agent (with 0.5 two share a GPU)" in refused["error"]
+    found = launched(two_gpus, tmp_path / "shared", 4, 0.5)
+    assert sorted(found.get("seen", ())) == ["0", "0", "1", "1"], found
+    assert len(set(found["parameters"])) == 1
+
+
+def test_room_is_counted_by_what_is_scarce() -> None:
+    room = Reservation(2.0, 0.5)
+    assert room.places({"CPU": 8.0, "GPU": 1.0}) == 2 and room.places({"CPU": 8.0}) == 0
+    assert (
+        str(room) == "2 CPU and 0.5 GPU"
+        and room.of([{"CPU": 8.0}, {"GPU": 1.0}]) == "8, 0 CPUs and 0, 1 GPUs"
+    )
+    assert Reservation(0.5).resources == {"CPU": 0.5} and str(Reservation(0.5)) == "0.5 CPU"
+
+
+def test_the_device_of_an_experiment_is_that_of_its_executors() -> None:
+    """The framework's own, or the one given; and shares of GPUs are those that Ray knows."""
+    given: dict[str, Any] = {"model": "lenet", "dataset": "digits", "optimizer": d5.optimizers.SGD(0.1)}
+    assert str(d5.Experiment(**given).device) == "cpu"
+    assert d5.Experiment(**given, executor="cupy").device == GPUDevice()
+    third = d5.Experiment(**given, executor_kwargs={"device": GPUDevice(2)})
+    assert str(third.device) == "cuda:2"
+    wrong: Any
+    for wrong in (-1, 1.5, "one"):
+        with pytest.raises(ConfigurationError, match="gpus_per_agent is"):
+            d5.Experiment(**given, gpus_per_agent=wrong)
