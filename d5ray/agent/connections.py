@@ -81,13 +81,19 @@ class Connections:
         self._check_memory()
 
     def _check_memory(self) -> None:
-        """Refuse parameters on a device where all agents must have one array in memory."""
+        """Refuse parameters on a device where agents exchange in host memory, one array or messages."""
         optimizer, device = self._experiment.distributed_optimizer, device_name(self.executor.parameters)
-        if ExchangeVia.SHARED_MEMORY in optimizer.exchange and device != "cpu":
-            raise ConfigurationError(
-                f"{type(optimizer).__name__} lets all agents change one array in host memory, and the "
-                f"parameters lie on {device}: train on CPUDevice(), or take another distributed optimizer"
-            )
+        if device == "cpu":
+            return
+        for via, how in (
+            (ExchangeVia.SHARED_MEMORY, "lets all agents change one array in host memory"),
+            (ExchangeVia.PEERS, "has agents read and write each other's host memory"),
+        ):
+            if via in optimizer.exchange:
+                raise ConfigurationError(
+                    f"{type(optimizer).__name__} {how}, and the parameters lie on {device}: train on "
+                    "CPUDevice(), or take a distributed optimizer that exchanges by collectives or servers"
+                )
 
     # -- joining ---------------------------------------------------------------------------------------
 

@@ -151,6 +151,18 @@ def in_host_memory(array: Any) -> bool:
     return type(array).__module__.partition(".")[0] == "numpy"
 
 
+def wait_for(array: Any) -> None:
+    """Return when its device has computed an array; at once for one in host memory.
+
+    >>> import numpy
+    >>> wait_for(numpy.zeros(1))
+    """
+    if not in_host_memory(array):
+        cuda = library_of(array).cuda
+        stream = cuda.current_stream if hasattr(cuda, "current_stream") else cuda.get_current_stream
+        stream().synchronize()
+
+
 def identity(length: int, array: Any) -> Any:
     """The identity matrix (length, length) of the same framework, type and device as the array.
 

@@ -7,6 +7,7 @@ import numpy as np
 from d5ray.checks import is_number, shown
 from d5ray.distributed.buffers import LocalBuffers
 from d5ray.distributed.compression.compressor import Compressor, computed_in
+from d5ray.distributed.optimizers.compressed_sgd import check_in_host_memory
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic, Static, Symmetric
 from d5ray.errors import ConfigurationError
@@ -54,6 +55,7 @@ class ChocoSGD(DistributedOptimizer):
             )
 
     def start(self) -> None:
+        check_in_host_memory(self)
         topology, rank = self.communication.topology, self.communication.rank
         x = host_view(self.x)
         dtype = computed_in(x.dtype)

@@ -10,7 +10,7 @@ from d5ray.distributed.compression.feedback import LARGE
 from d5ray.distributed.compression.reductions import RandomSources, Reduction, reduction_of
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.host import host_view
+from d5ray.frameworks.host import device_name, host_view
 from d5ray.training.batches.batch import Batch
 
 
@@ -48,11 +48,7 @@ class CompressedSGD(DistributedOptimizer):
         reduction_of(self.compression).check(elements)
 
     def start(self) -> None:
-        if (device := str(getattr(self.x, "device", "cpu"))) != "cpu":
-            raise ConfigurationError(
-                f"CompressedSGD compresses in host memory, the parameters are on {device}: train on "
-                "CPUDevice(), or with a distributed optimizer that exchanges gradients as they are"
-            )
+        check_in_host_memory(self)
         self.reduction = reduction_of(self.compression)
         self.dtype = computed_in(host_view(self.x).dtype)
         self.memory = self.reduction.state(self.slots, self.dtype)
@@ -80,3 +76,12 @@ def _check_faithful(compression: object, reduction: Reduction) -> None:
         f"CompressedSGD is given {compression!r}, which is biased: what it drops would be lost for good. "
         + advice
     )
+
+
+def check_in_host_memory(rule: DistributedOptimizer) -> None:
+    """Raise `ConfigurationError` where the parameters lie on a device: compressors compute on the host."""
+    if (device := device_name(rule.x)) != "cpu":
+        raise ConfigurationError(
+            f"{type(rule).__name__} compresses in host memory, the parameters are on {device}: train on "
+            "CPUDevice(), or with a distributed optimizer that exchanges arrays as they are"
+        )

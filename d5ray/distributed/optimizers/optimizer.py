@@ -18,6 +18,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.executor import Executor
 from d5ray.networks.executors.slots import Slot
 from d5ray.networks.vector import Vector
+from d5ray.training.arrays import wait_for
 from d5ray.training.batches.batch import Batch
 from d5ray.training.optimizers.optimizer import Optimizer, State
 
@@ -248,6 +249,7 @@ class DistributedOptimizer(ABC):
         begin = now()
         part = slice(0, len(gradient)) if part is None else part
         self.base.step(self._executor.parameters[part], gradient[part], self._state_of(part))
+        wait_for(gradient)  # else the time is that of the launches, and the next pass's has the rest
         self.update_ns += now() - begin
 
     def _state_of(self, part: slice) -> State:

@@ -21,7 +21,7 @@ from d5ray.actors.session.ray_processes import Children, Elsewhere, Head
 from d5ray.errors import RayLost
 from d5ray.metrics.record.store import Run
 from tests.commands.test_interrupts import LONG, train_for_a_while
-from tests.conftest import d5ray, started, wait_until
+from tests.conftest import REPOSITORY, d5ray, started, wait_until
 from tests.patience import patience
 
 
@@ -187,6 +187,7 @@ mounting = pytest.mark.skipif(not may_mount(), reason="file systems of a process
 
 @pytest.mark.full
 @mounting
+@pytest.mark.skipif(Path("/tmp") in REPOSITORY.parents, reason="the checkout lies in /tmp, which is hidden")
 @pytest.mark.parametrize(
     ("options", "words"), [("ro", "/tmp cannot be written"), ("size=1m", "of /tmp are free")]
 )

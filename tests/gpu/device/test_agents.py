@@ -20,6 +20,8 @@ from d5ray.errors import ConfigurationError, PeerLost
 from d5ray.frameworks.host import device_name
 from d5ray.training.arrays import like
 from tests.agents import agents_in_threads
+from tests.distributed.every_optimizer import EVERY
+from tests.distributed.regrouped import Regrouped
 from tests.together import together
 
 cupy: Any = pytest.importorskip("cupy")
@@ -32,39 +34,111 @@ def ranks_may_share_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1")
 
 
-def trained(executor: str, agents: int, method: Any, steps: int = 4) -> list[np.ndarray[Any, Any]]:
+def experiment(executor: str, method: Any, **changes: Any) -> d5.Experiment:
+    values: dict[str, Any] = {
+        "model": "lenet", "dataset": "digits", "seed": 1, "batch_size": 16, "executor": executor,
+        "distributed": method, "optimizer": d5.optimizers.Momentum(0.05, 0.9), "timeout_seconds": 20.0,
+    }  # fmt: skip
+    return d5.Experiment(**values | changes)
+
+
+def trained(executor: str, method: Any, steps: int = 4, **changes: Any) -> list[np.ndarray[Any, Any]]:
     """The parameters of agents that trained in threads, each on its own samples."""
-    experiment = d5.Experiment(
-        model="lenet", dataset="digits", agents=agents, seed=1, batch_size=16, executor=executor,
-        distributed=method, optimizer=d5.optimizers.Momentum(0.05, 0.9), timeout_seconds=20.0,
-    )  # fmt: skip
-    with agents_in_threads(experiment, d5.datasets.load_dataset("digits")) as (made, _):
-        together(lambda rank: made[rank].train(steps), agents)
+    wanted = experiment(executor, method, **changes)
+    with agents_in_threads(wanted, d5.datasets.load_dataset("digits")) as (made, _):
+        for outcome in together(lambda rank: made[rank].train(steps), len(made)):
+            assert outcome.completed, outcome.reason
         return [agent.executor.numpy_parameters() for agent in made]
 
 
+def check_as_numpy(method: Any, **changes: Any) -> None:
+    found, expected = trained("cupy", method, **changes), trained("numpy", method, **changes)
+    for own, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(own, wanted, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize(
-    ("agents", "method"),
+    "changes",
     [
-        (1, d5.optimizers.AllreduceSGD()),
-        (3, d5.optimizers.AllreduceSGD()),
-        (3, d5.optimizers.DPSGD()),
-        (2, d5.optimizers.ParameterServerSGD()),
+        {"agents": 1},
+        {"agents": 3},
+        {"agents": 2, "distributed": d5.optimizers.ParameterServerSGD()},
+        {"agents": 2, "distributed": d5.optimizers.ParameterServerSGD(), "servers": d5.Servers(2)},
+        {"mesh": d5.Mesh(2, stages=2, micro_batches=2)},
+        {"mesh": d5.Mesh(1, stages=2, schedule=d5.pipelines.GPipe(), recompute=True)},
     ],
-    ids=["one", "allreduce", "dpsgd", "server"],
+    ids=["one", "three", "server", "two shards", "replicas in stages", "recomputed"],
 )
-def test_agents_on_a_gpu_end_with_numpys_parameters(agents: int, method: Any) -> None:
-    """One agent alone, by NCCL, with neighbours, by a parameter server; and their parameters are compared."""
-    for found, expected in zip(
-        trained("cupy", agents, method), trained("numpy", agents, method), strict=True
-    ):
+def test_agents_on_a_gpu_end_with_numpys_parameters(changes: dict[str, Any]) -> None:
+    """One alone, by NCCL, by parameter servers, as stages of a pipeline; agents are compared at the end."""
+    given = dict(changes)
+    check_as_numpy(given.pop("distributed", d5.optimizers.AllreduceSGD()), **given)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_distributed_optimizer_ends_with_numpys_parameters(name: str) -> None:
+    """Or is refused: compressors compute in host memory."""
+    entry = EVERY[name]
+    changes: dict[str, Any] = {"optimizer": entry.base, "topology": entry.topology}
+    if isinstance(entry.rule, d5.optimizers.CompressedSGD | d5.optimizers.ChocoSGD):
+        with pytest.raises(ConfigurationError, match="compresses in host memory, the parameters are on"):
+            trained("cupy", entry.rule, **changes)
+    else:
+        check_as_numpy(entry.rule, **changes)
+
+
+def test_agents_on_gpus_go_on_after_a_death() -> None:
+    """A group is formed anew, by another id of NCCL's, and a newcomer takes the others' state."""
+
+    def course(executor: str) -> list[np.ndarray[Any, Any]]:
+        wanted = experiment(
+            executor, d5.optimizers.AllreduceSGD(), agents=3, on_failure="continue", evaluate=False
+        )
+        regrouped = Regrouped(wanted)
+        try:
+            regrouped.join()
+            regrouped.train(3)
+            for size in (2, 3):
+                regrouped.change(size)
+                regrouped.train(3)
+            return [agent.executor.numpy_parameters() for agent in regrouped.agents]
+        finally:
+            regrouped.close()
+
+    for found, expected in zip(course("cupy"), course("numpy"), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_hogwild_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        (d5.optimizers.Hogwild(), "Hogwild lets all agents change one array in host memory"),
+        (d5.optimizers.ADPSGD(), "ADPSGD has agents read and write each other's host memory"),
+    ],
+    ids=["Hogwild", "gossip"],
+)
+def test_what_exchanges_in_host_memory_is_refused(method: Any, words: str) -> None:
     """Agents on GPUs have no array in common: they would train models of their own in silence."""
-    with pytest.raises(ConfigurationError, match="Hogwild lets all agents change one array in host memory"):
-        trained("cupy", 2, d5.optimizers.Hogwild())
+    with pytest.raises(ConfigurationError, match=f"{words}, and the parameters lie on cuda:0"):
+        trained("cupy", method, agents=2)
+
+
+@on_stand_in
+def test_the_time_of_an_update_is_the_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is waited for: else launches alone are counted, and the next pass's time has the rest."""
+    synchronize = cupy.cuda.Stream.synchronize
+
+    def slowly(stream: Any) -> None:
+        time.sleep(0.02)
+        synchronize(stream)
+
+    wanted = experiment("cupy", d5.optimizers.AllreduceSGD(), agents=1)
+    with agents_in_threads(wanted, d5.datasets.load_dataset("digits")) as ((agent,), _):
+        agent.train(1)
+        before = agent.connections.optimizer.update_ns
+        monkeypatch.setattr(cupy.cuda.Stream, "synchronize", slowly)
+        agent.train(3)
+        assert agent.connections.optimizer.update_ns - before >= 3 * 20e6
 
 
 def test_values_of_the_host_become_an_array_beside_another() -> None:
