@@ -3,6 +3,7 @@
 # make test-full  the large matrices and what takes long (half an hour)
 # make test-older the numeric part with the kernels for AVX2 (4 minutes), or SSE4: PROCESSOR=sse4
 # make test-all   test-full and test-older; goes on where it was interrupted, sums up in build/tests/SUMMARY.md
+# make test-gpu   what a machine with a GPU shows, a JSON line a result; without one it says what it would do
 # make test-ray   what starts Ray, with another version of it: RAY=2.55.0, in an environment of its own
 # make test-slow  what needs longer (an hour or more)
 # make docs       build lessons, guide, reference and map of files into build/docs; a warning is an error
@@ -16,7 +17,7 @@ RAY ?= 2.55.0
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: run test test-full test-older test-all test-ray test-slow docs docs-outputs tools lint linters clean
+.PHONY: run test test-full test-older test-all test-gpu test-ray test-slow docs docs-outputs tools lint linters clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
@@ -42,6 +43,9 @@ test-ray: $(VENV)/.dev
 	$(VENV)-ray-$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check 'ray[default]==$(RAY)'
 	$(VENV)-ray-$(RAY)/bin/python -m pytest -m "not slow and not full" $(LEFT_OPEN) tests/actors
 	$(VENV)-ray-$(RAY)/bin/python -m pytest -m "not slow" $(LEFT_OPEN) tests/recipes/test_tune.py
+
+test-gpu: $(VENV)/.dev
+	$(BIN)/python -m tests.gpu.check
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m tests.suites test-slow

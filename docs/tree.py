@@ -13,7 +13,7 @@ OTHERS = {
     ".ci/tools": "installs Prometheus, Chromium and shellcheck for the tests that need them, where it can",
     "CONTRIBUTING.md": "how to set up, the floors, how code and tests should be",
     "LICENSE": "BSD-3-Clause",
-    "Makefile": "run, test, test-full, test-older, test-all, test-ray, test-slow, docs, tools, lint, clean",
+    "Makefile": "run, test and its longer suites, docs, tools, lint, clean",
     "README.md": "what d5ray is, and how to begin",
     "SECURITY.md": "what is promised on machines with other users, and what is not",
     "benchmarks/RESULTS.md": "all figures that d5ray gives of itself, each with its command",

@@ -1,7 +1,11 @@
 """The GPU path over a strict stand-in for CuPy and NCCL, where there is no GPU"""
 
 import importlib.util
+import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -41,4 +45,49 @@ def test_agents_train_on_gpus() -> None:
 def test_what_has_cases_for_gpus_passes() -> None:
     """Operators, networks, update rules and NCCL between processes."""
     chosen = ("-m", "not slow and not full", "-k", "cupy or nccl or share_a_gpu")
-    assert passed_over_the_stand_in("tests/gpu/device", *WITH_CASES, *chosen) >= 290
+    assert passed_over_the_stand_in("tests/gpu/device") >= 50
+    assert passed_over_the_stand_in(*WITH_CASES, *chosen) >= 270
+
+
+WITHOUT = """
+import sys
+for name in ("pytest", "ray", "duckdb", "greenlet"):
+    sys.modules[name] = None
+from tests.gpu.check import main
+sys.exit(main([]))
+"""
+
+
+def test_without_a_gpu_the_checks_say_what_they_would_do() -> None:
+    """Also where nothing is installed that a machine which is lent may lack."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT],
+        cwd=over_stand_in.REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    stages = re.findall(r"^  (\w+) +at most", done.stdout, re.MULTILINE)
+    assert done.returncode == 0 and stages[:3] == ["facts", "one", "agent"] and len(stages) == 8
+    wrong = check("rank")
+    assert wrong.returncode == 3 and "no stage rank: choose of facts, one" in wrong.stderr
+
+
+@no_cupy
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_the_checks_of_a_machine_with_a_gpu_pass_over_the_stand_in() -> None:
+    """All but the facts of a real device, and its times."""
+    stages = ("one", "agent", "ranks", "faults", "train", "rules")
+    done = check(*stages, **over_stand_in.environment(), STAND_IN_GPUS="1")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line for line in lines if not line.get("ok", True)] == [], done.stderr[-2000:]
+    assert done.returncode == 0 and {line["stage"] for line in lines} == set(stages)
+
+
+def check(*stages: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """`python -m tests.gpu.check`."""
+    return subprocess.run(
+        [sys.executable, "-m", "tests.gpu.check", *stages],
+        cwd=over_stand_in.REPOSITORY, env=os.environ | variables, capture_output=True, text=True, check=False,
+    )  # fmt: skip

@@ -173,6 +173,8 @@ def _values_of(given):
 def _on_device(found):
     if isinstance(found, (np.ndarray, np.generic)):
         return ndarray(found)
+    if hasattr(found, "_fields"):  # what linear algebra gives
+        return type(found)(*map(_on_device, found))
     if isinstance(found, (tuple, list)):
         return type(found)(map(_on_device, found))
     return found
