@@ -40,12 +40,13 @@ def as_program(*arguments: str) -> Finished:
 
 
 def test_the_main_job_passes_and_its_tables_hold_what_the_verdict_says(by_name: Finished) -> None:
-    """Accuracy at least 0.97, the median step time, an exit code that says what both come to, every row."""
+    """Accuracy at least 0.97, the median step time, also where a machine leaves no interval; every row."""
     result = by_name.json
-    assert result["status"] == "completed" and by_name.code == EXIT_CODES[result["verdict"]], by_name
+    assert (result["status"], result["verdict"], by_name.code) == ("completed", "PASS", 0), by_name
     accuracy, step_time = result["criteria"]
     assert accuracy["value"] >= 0.97 and accuracy["verdict"] == "PASS"
-    assert step_time["value"] > 0 and result["verdict"] == step_time["verdict"] == _judged(step_time, 0.050)
+    assert 0 < step_time["value"] <= 0.05 and step_time["verdict"] == "PASS"
+    assert step_time["high"] is not None or step_time["reason"].startswith("decided by its margin")
     run = Run.find(str(result["run"]))
     epochs, agents = 60, 2
     steps = epochs * -(-1438 // (64 * agents))
@@ -138,15 +139,6 @@ def test_nothing_is_left_of_the_embedded_rays(by_name: Finished) -> None:
     """No process and no temporary folder."""
     assert by_name.json["status"] == "completed"
     assert not by_name.left()
-
-
-def _judged(measured: dict[str, Any], most: float) -> str:
-    """The verdict on a time that must not be longer; a busy machine may leave it without an interval."""
-    low, high = measured["low"], measured["high"]
-    if low is None:
-        return "INCONCLUSIVE"
-    assert low <= measured["value"] <= high
-    return "PASS" if high <= most else "FAIL" if low > most else "INCONCLUSIVE"
 
 
 def _job(head: Head, submission: str) -> dict[str, Any]:
