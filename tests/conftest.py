@@ -19,41 +19,13 @@ from typing import Any
 
 import pytest
 import pytest_timeout
-from xdist.scheduler import LoadScopeScheduling
 
 from tests.cases import share_out
 from tests.patience import patience
 
 REPOSITORY = Path(__file__).parent.parent
-if "PYTEST_XDIST_WORKER" in os.environ:  # its processes have a core each: more threads would be in the way
-    for library in ("OMP", "MKL", "OPENBLAS"):
-        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 # Tests run several parts of a network in one process: each waits for the others within an operator.
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "4")
-
-# What `pytest -n 2` keeps together, one after the other in one of its two processes: what starts Ray, since
-# one cluster a session is enough; and the transports, which measure each other's silence. Every other file
-# goes to whichever process is free.
-TOGETHER = {
-    "ray": (
-        "tests/actors/",
-        "tests/commands/",
-        "tests/docs/test_guide.py",
-        "tests/docs/test_lessons.py",
-        "tests/docs/test_wheel.py",
-        "tests/recipes/",
-        "tests/test_readme.py",
-    ),
-    "transports": ("tests/distributed/",),
-}
-
-
-class InGroups(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """Shares the tests out in these groups, in the order in which they were found: Ray's take the longest."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        name = nodeid.partition("::")[0]
-        return next((group for group, begins in TOGETHER.items() if name.startswith(begins)), name)
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
@@ -71,10 +43,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("every_case"):
         share_out(items)
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> InGroups:
-    return InGroups(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

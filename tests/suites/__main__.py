@@ -16,23 +16,26 @@ from pathlib import Path
 from tests import cases, processor
 from tests.suites.outcomes import Outcomes, note
 from tests.suites.report import report
+from tests.suites.rooms import NO_TESTS, Pool, Room, rooms
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / "build" / "tests"
-NO_TESTS = 5  # pytest's exit code
+THREADS = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}  # of two processes
 MOST_AGAIN = 20  # more than these do not fail by chance, and one by one they may take hours
 
 # What depends on which kernels libraries choose: operators, networks, update rules, real against simulated.
 NUMERIC = (
-    "tests/ops",
-    "tests/frameworks",
-    "tests/test_simulator.py",
-    "tests/training/optimizers/test_every_rule.py",
-    "tests/training/optimizers/test_deep500_rules.py",
-    "tests/training/optimizers/test_optimizer_rules.py",
-    "tests/distributed/optimizers/test_optimizers_simulated.py",
-    *(f"tests/distributed/optimizers/test_invariants_{what}.py"
-      for what in ("after_deaths", "allreduce", "averaging", "decentralized")),
+    Room(("tests/ops",)),
+    Room(("tests/frameworks",)),
+    Room((
+        "tests/test_simulator.py",
+        "tests/training/optimizers/test_every_rule.py",
+        "tests/training/optimizers/test_deep500_rules.py",
+        "tests/training/optimizers/test_optimizer_rules.py",
+        "tests/distributed/optimizers/test_optimizers_simulated.py",
+        *(f"tests/distributed/optimizers/test_invariants_{what}.py"
+          for what in ("after_deaths", "allreduce", "averaging", "decentralized")),
+    )),
 )  # fmt: skip
 
 
@@ -41,16 +44,18 @@ class Suite:
     """How pytest selects tests, where from, and whose kernels they run with ("" for this processor's own)."""
 
     selection: tuple[str, ...]
-    places: tuple[str, ...] = ()
+    rooms: tuple[Room, ...] = rooms(REPOSITORY)
     kernels: str = ""
     folder: Path = REPOSITORY
 
-    def run(self, *arguments: str) -> int:
-        """pytest's exit code."""
-        environment = os.environ | {cases.WEEK: cases.week()}  # one draw, also over midnight
-        environment |= processor.environment(self.kernels) if self.kernels else {}
-        command = [sys.executable, "-m", "pytest", "-p", "tests.suites.record", *self.selection, *arguments]
-        return subprocess.run(command, cwd=self.folder, env=environment, check=False).returncode
+    def pytest(self, *arguments: str) -> list[str]:
+        """The command, without places."""
+        return [sys.executable, "-m", "pytest", "-p", "tests.suites.record", *self.selection, *arguments]
+
+    def environment(self) -> dict[str, str]:
+        """A core for each process, and one draw of cases, also over midnight."""
+        kernels = processor.environment(self.kernels) if self.kernels else {}
+        return THREADS | os.environ | {cases.WEEK: cases.week()} | kernels
 
 
 SHORT = ("-m", "not slow and not full")
@@ -85,19 +90,19 @@ def run(name: str, suite: Suite, at: str, resume: bool, folder: Path) -> int:
     leave_out = folder / f"{name}.leave-out.txt"
     leave_out.write_text("\n".join(before.done()), encoding="utf-8")
     begin = time.monotonic()
+    environment, codes = suite.environment(), [NO_TESTS]
     try:
-        code = suite.run(
-            "-n", "2", "--no-loadscope-reorder", f"--record={record}", f"--leave-out={leave_out}"
-        )
-        if code == NO_TESTS and before.tests:  # all have passed before
-            code = 0
+        command = suite.pytest(f"--record={record}", f"--leave-out={leave_out}")
+        codes += Pool(command, environment, suite.folder, folder / name).run(suite.rooms).values()
         failed = Outcomes.read(record).failed()
-        if code == 1 and 0 < len(failed) <= MOST_AGAIN:
+        if 0 < len(failed) <= MOST_AGAIN:
             print(f"\nonce more, alone, in one process: {len(failed)} that failed", flush=True)  # noqa: T201
-            suite.run(f"--record={again}", *failed)
+            command = suite.pytest(f"--record={again}", *failed)
+            subprocess.run(command, cwd=suite.folder, env=environment, check=False)
     finally:
         note(record, suite_seconds=round(time.monotonic() - begin, 1))
-    return report(name, at, code, Outcomes.read(record), Outcomes.read(again), folder)
+    unfinished = [code for code in codes if code not in (0, 1, NO_TESTS)]
+    return report(name, at, unfinished, Outcomes.read(record), Outcomes.read(again), folder)
 
 
 def _commit() -> str:

@@ -1,7 +1,8 @@
 """A plugin of pytest that notes what became of each test, and leaves out those that need not run again
 
 `-p tests.suites.record --record FILE --leave-out FILE`. A line of the record is one JSON object: a test with
-its outcome, seconds and first error, or a process with the most memory that it held.
+its outcome, seconds and first error, or a process with the most memory that it held. A test is noted as
+failed before it runs, so that one that ends its process is.
 """
 
 import resource
@@ -35,19 +36,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class Recorder:
-    """Appends to the record; of several processes of pytest, the one that shares out the tests notes them."""
+    """Appends to the record, to which other processes append too."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.file: Path = config.getoption("record")
-        self.worker: str = getattr(config, "workerinput", {}).get("workerid", "")
+        self.places = " ".join(config.args)
         self.parts: dict[str, list[tuple[str, float, str]]] = defaultdict(list)
 
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        note(self.file, test=nodeid, outcome="failed", seconds=0.0, error="its process ended while it ran")
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if self.worker:
-            return
         outcome = "xfailed" if report.skipped and hasattr(report, "wasxfail") else report.outcome
         self.parts[report.nodeid].append((outcome, report.duration, _first_error(report)))
-        if report.when not in ("setup", "call"):  # "???" where the process died in it
+        if report.when == "teardown":
             parts = self.parts.pop(report.nodeid)
             note(
                 self.file,
@@ -58,12 +60,12 @@ class Recorder:
             )
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed and not self.worker:
+        if report.failed:
             note(self.file, test=report.nodeid, outcome="failed", seconds=0.0, error=_first_error(report))
 
     def pytest_sessionfinish(self) -> None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kB
-        note(self.file, process=self.worker or "main", peak_bytes=peak * 1024)
+        note(self.file, process=self.places, peak_bytes=peak * 1024)
 
 
 def _first_error(report: pytest.TestReport | pytest.CollectReport) -> str:

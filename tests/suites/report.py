@@ -10,14 +10,17 @@ COLUMNS = ("commit", "suite", "passed", "failed", "flaky", "skipped", "minutes",
 HEADER = f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}\n"
 
 
-def report(suite: str, commit: str, code: int, first: Outcomes, again: Outcomes, folder: Path) -> int:
+def report(
+    suite: str, commit: str, unfinished: list[int], first: Outcomes, again: Outcomes, folder: Path
+) -> int:
     """Print what became of a suite and enter its line in the summary; 0 for green, 1 for red.
 
-    code: pytest's exit code; first, again: the suite, and what failed in it, alone; folder: of the summary.
+    unfinished: exit codes of processes that ended before all their tests had run; first, again: the suite,
+    and what failed in it, alone; folder: of the summary.
     """
     flaky = [name for name in first.failed() if name in again.done()]
     failed = [name for name in first.failed() if name not in flaky]
-    green = code in (0, 1) and not failed and len(flaky) <= MOST_FLAKY and bool(first.tests)
+    green = not unfinished and not failed and len(flaky) <= MOST_FLAKY and bool(first.tests)
     passed = len(first.named("passed")) + len(first.named("xfailed")) + len(flaky)
     skipped = len(first.named("skipped"))
     peak = max(first.peak_bytes, again.peak_bytes) / 1e9
@@ -29,8 +32,7 @@ def report(suite: str, commit: str, code: int, first: Outcomes, again: Outcomes,
     lines += [f"flaky, passed alone: {name} - {first.tests[name]['error']}" for name in flaky]
     if len(flaky) > MOST_FLAKY:
         lines.append(f"{len(flaky)} flaky tests are too many: {MOST_FLAKY} at most")
-    if code not in (0, 1):
-        lines.append(f"pytest ended with {code}, before all tests had run")
+    lines += [f"a process of pytest ended with {code}, before all its tests had run" for code in unfinished]
     lines.append(_parts(folder / "parts.txt", suite, first.seconds))
     word = "green" if green else "red"
     lines.append(f"{suite} at {commit}: {word}, {len(flaky)} flaky, largest process {peak:.1f} GB")

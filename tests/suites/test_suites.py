@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.suites.__main__ import Suite, run
+from tests.suites.rooms import Room
 
 BEGINNING = '''
 from pathlib import Path
@@ -41,7 +42,9 @@ def add(folder: Path, text: str) -> None:
 
 
 def result(folder: Path, resume: bool = False) -> int:
-    return run("some", Suite(("-p", "no:dash"), folder=folder), "abc", resume, folder / "results")
+    return run(
+        "some", Suite(("-p", "no:dash"), (Room((".",)),), folder=folder), "abc", resume, folder / "results"
+    )
 
 
 def last_line(folder: Path) -> str:
