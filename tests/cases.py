@@ -7,6 +7,7 @@ every week; `make test-slow` the rest.
 import hashlib
 import os
 import random
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ import pytest
 
 MOST = 8  # cases of a test in `make test`
 MOST_FULL = 300  # in `make test-full`
+DEAR = ("tests/actors/", "tests/commands/")  # with a Ray each, some ten seconds a test
 WEEK = "D5RAY_TEST_WEEK"  # a variable by which an earlier week's draw comes again
 
 
@@ -31,8 +33,10 @@ def of_this_week(what: str) -> random.Random:
 def share_out(items: Iterable[pytest.Item]) -> None:
     """Mark as `full` or `slow` the cases of a test beyond those of `make test`; `every_case` keeps them all.
 
-    Of a test that is `full` as a whole, the cases beyond this week's are marked `slow`.
+    Of a test that is `full` as a whole, the cases beyond this week's are marked `slow`; of the dear ones that
+    are `full`, those of every second week.
     """
+    items = list(items)
     tests: dict[str, list[pytest.Function]] = defaultdict(list)
     for item in items:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec") and not _chosen(item):
@@ -43,6 +47,14 @@ def share_out(items: Iterable[pytest.Item]) -> None:
         full = set(of_this_week(name).sample(sorted(case.nodeid for case in left), min(len(left), MOST_FULL)))
         for case in left:
             case.add_marker("full" if case.nodeid in full else "slow")
+    for item in items:
+        if item.nodeid.startswith(DEAR) and item.get_closest_marker("full") and not is_due(item.nodeid):
+            item.add_marker("slow")
+
+
+def is_due(name: str) -> bool:
+    """Whether a test runs in this week, which it does in every second."""
+    return (zlib.crc32(name.encode()) + int(week()[-2:])) % 2 == 0
 
 
 def some(cases: Iterable[tuple[str, dict[str, int]]]) -> set[str]:

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from tests.cases import MOST, MOST_FULL, WEEK, some
+from tests.cases import MOST, MOST_FULL, WEEK, is_due, some
 
 pytest_plugins = ["pytester"]
 
@@ -68,3 +68,15 @@ def test_what_is_left_is_full_or_slow_by_the_week(
         weeks.append({report.nodeid for report in run.listoutcomes()[0]})
         pytester.inline_run("-m", "slow").assertoutcome(passed=1 + 200)
     assert weeks[0] != weeks[1]
+
+
+def test_what_is_dear_runs_every_second_week(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of it in one week, and the other half in the next."""
+    names = [f"tests/actors/test_some.py::test_{number}" for number in range(100)]
+    due = []
+    for week in ("2026-W48", "2026-W49"):
+        monkeypatch.setenv(WEEK, week)
+        due.append({name for name in names if is_due(name)})
+    assert due[0].isdisjoint(due[1])
+    assert due[0] | due[1] == set(names)
+    assert 25 < len(due[0]) < 75
