@@ -51,12 +51,13 @@ class Hierarchical(Communicator):
         self._position = self._here.index(self.rank)
         self._equal = len({len(members) for members in self._by_node}) == 1
         self._peers = [members[self._position] for members in self._by_node if self._position < len(members)]
-        self._watchdog = Watchdog(self.membership, lambda error: self._close_parts())
+        self._watchdog = Watchdog(self.membership)
         everyone = list(range(self.size))
         with self._naming(everyone):
             self._local = self._part(WITHIN, f"node-{self._node}", self._here)
             self._across = self._part(BETWEEN, f"position-{self._position}", self._peers)
             self._everyone = self._part(BETWEEN, "everyone", everyone)
+        self.membership.on_failure(self._close_parts)  # the parts hear nothing of the whole group's failure
 
     def allocate(self, elements: int, dtype: str) -> np.ndarray[Any, Any]:
         return self._local.allocate(elements, dtype)

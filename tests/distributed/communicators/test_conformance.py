@@ -605,6 +605,25 @@ def test_members_that_call_different_things_are_named_on_all(
         assert usual_words in text and f"rank {size - 1}: {odd_words}" in text
 
 
+@pytest.mark.parametrize("backend", ["shared_memory", "gloo", "hierarchical"])
+def test_a_failure_that_one_member_tells_ends_the_waits_of_all(groups: Former, backend: str) -> None:
+    """The last rank fails the group and does no more: all others raise its words, whoever they wait for."""
+    group = groups.form(backend, 4)
+
+    def call(member: Communicator) -> str:
+        if member.rank == 3:
+            membership = getattr(member, "membership", None) or member._membership  # type: ignore[attr-defined]
+            membership.fail(ConfigurationError("a reason"))
+            return "a reason"
+        with pytest.raises(ConfigurationError) as raised:
+            member.allreduce(np.zeros(10))
+        return str(raised.value)
+
+    begin = time.monotonic()
+    assert on_all(group, call, seconds=20) == ["a reason"] * 4
+    assert time.monotonic() - begin < patience(NOTICED_SECONDS)
+
+
 @pytest.mark.parametrize("backend", REAL_BACKENDS)
 def test_a_topology_of_another_size_is_refused(groups: Former, backend: str) -> None:
     """A ring of four for a group of two."""

@@ -2,8 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import final
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature, disagreement
@@ -16,22 +17,32 @@ LOOK_SECONDS = 0.25
 
 
 @final
+@dataclass
+class _Collective:
+    """A collective that this member is in."""
+
+    index: int  # the same on all members
+    call: Signature
+    since: float
+    due: float  # when it is compared next
+
+
+@final
 class Watchdog:
     """A guard for backends whose transport waits for ever when members call different things.
 
     Members that wait longer than a second in a collective tell the others which one it is, by way of the
-    rendezvous. Whoever sees a different one fails the group, and calls `stop` with the error: that must end
-    this member's wait. Waiting for a member that computes is no disagreement.
+    rendezvous, and compare it with what those tell: after 1, 2, 4, … s, since news may come late. Whoever
+    sees a different one fails the group, and the failure of the membership must end the wait of every
+    member, of those too that have not compared. Waiting for a member that computes is no disagreement.
     """
 
-    def __init__(self, membership: Membership, stop: Callable[[D5Error], None]) -> None:
+    def __init__(self, membership: Membership) -> None:
         self._membership = membership
         self._rank, self._size = membership.group.rank, membership.group.size
-        self._stop = stop
-        self._index = 0  # of the collective, the same on all members
-        self._waiting: tuple[int, Signature, float] | None = None
+        self._index = 0  # of the last collective
+        self._waiting: _Collective | None = None
         self._exchanging: tuple[float, Sequence[int], Signature] | None = None
-        self._told = 0
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name="d5ray-watchdog", daemon=True).start()
 
@@ -39,7 +50,8 @@ class Watchdog:
     def watching(self, call: Signature) -> Iterator[None]:
         """A context: this member is in this collective while the block runs."""
         self._index += 1
-        self._waiting = (self._index, call, time.monotonic())
+        now = time.monotonic()
+        self._waiting = _Collective(self._index, call, now, now + SUSPICIOUS_SECONDS)
         try:
             yield
         finally:
@@ -61,8 +73,8 @@ class Watchdog:
         """
         waiting = self._exchanging
         if (collective := self._waiting) is not None:
-            _, call, since = collective
-            waiting = since, [rank for rank in range(self._size) if rank != self._rank], call
+            others = [rank for rank in range(self._size) if rank != self._rank]
+            waiting = collective.since, others, collective.call
         return declared(self._membership.group, waiting)
 
     def close(self) -> None:
@@ -76,38 +88,30 @@ class Watchdog:
         the disagreement, or `PeerLost` where a member does not come within `seconds`.
         """
         assert self._waiting is not None
-        index, call, _ = self._waiting
-        self._told = index
-        self._tell(index, call)
-        calls = {rank: self._heard(index, rank, seconds) for rank in range(self._size) if rank != self._rank}
-        self._judge({**calls, self._rank: call})
+        self._waiting.due = float("inf")
+        self._compare(self._waiting, seconds)
 
     def _watch(self) -> None:
         while not self._closed.wait(LOOK_SECONDS):
-            waiting = self._waiting
-            if waiting and time.monotonic() - waiting[2] > SUSPICIOUS_SECONDS and waiting[0] > self._told:
-                self._told = waiting[0]
+            now, waiting = time.monotonic(), self._waiting
+            if waiting is not None and now > waiting.due:
+                waiting.due = 2 * now - waiting.since
                 with suppress(D5Error):  # raised where the operation waits
-                    self._compare(*waiting[:2])
+                    self._compare(waiting)
 
-    def _compare(self, index: int, call: Signature) -> None:
-        self._tell(index, call)
-        calls = {self._rank: call}
+    def _compare(self, waiting: _Collective, seconds: float | None = None) -> None:
+        """Tell the others this collective, and raise if theirs is another one.
+
+        seconds: for which each must answer. None: who does not answer does not wait, or not yet.
+        """
+        index, calls = waiting.index, {self._rank: waiting.call}
+        self._membership.put(f"waits in/{index}/{self._rank}", waiting.call.pack())
         for rank in range(self._size):
-            with suppress(PeerLost):  # it does not wait, or not yet: then it will see this member's
-                if rank != self._rank:
-                    calls[rank] = self._heard(index, rank, LOOK_SECONDS)
-        self._judge(calls)
-
-    def _tell(self, index: int, call: Signature) -> None:
-        self._membership.put(f"waits in/{index}/{self._rank}", call.pack())
-
-    def _heard(self, index: int, rank: int, seconds: float) -> Signature:
-        return Signature.unpack(self._membership.take(f"waits in/{index}/{rank}", seconds))
-
-    def _judge(self, calls: dict[int, Signature]) -> None:
+            if rank != self._rank:
+                with suppress(*((PeerLost,) if seconds is None else ())):
+                    heard = self._membership.take(f"waits in/{index}/{rank}", seconds or LOOK_SECONDS)
+                    calls[rank] = Signature.unpack(heard)
         if len(set(calls.values())) > 1:
             error = disagreement(calls)
             self._membership.fail(error)
-            self._stop(error)
             raise error
