@@ -22,7 +22,7 @@ from d5ray.networks.executors.executor import Evaluation
 from d5ray.networks.executors.slots import by_name
 from d5ray.operators.framework import class_named
 from d5ray.operators.loss import Loss
-from d5ray.training.arrays import like
+from d5ray.training.arrays import like, use_device_of
 
 Array = np.ndarray[Any, Any]
 Found = TypeVar("Found")
@@ -94,6 +94,7 @@ class HoldsPiece:
         for name, tensor in by_name(flat, self._stage.slots).items():
             if name in parameters:
                 tensor[...] = parameters[name]
+        use_device_of(self._stage.parameters)
         self._stage.parameters[...] = like(self._stage.parameters, flat)
 
     def leave(self) -> None:

@@ -3,8 +3,9 @@
 import copy
 import hashlib
 import platform
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -36,9 +37,26 @@ from d5ray.metrics.exports.exported_metrics import TRAINING
 from d5ray.metrics.exports.exported_rows import Readings
 from d5ray.metrics.record.model_state import ModelState
 from d5ray.metrics.record.run_clock import RunClock
+from d5ray.training.arrays import use_device_of
 from d5ray.training.batches.epochs import START, Epochs
 from d5ray.training.datasets import Dataset
 from d5ray.training.samplers import Sharing
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+
+
+def on_its_device(
+    method: Callable[Concatenate["TrainingAgent", Given], Found],
+) -> Callable[Concatenate["TrainingAgent", Given], Found]:
+    """The method with the parameters' GPU as the current one of its thread, which may be any."""
+
+    @wraps(method)
+    def call(self: "TrainingAgent", /, *arguments: Given.args, **options: Given.kwargs) -> Found:
+        use_device_of(self.executor.parameters)
+        return method(self, *arguments, **options)
+
+    return call
 
 
 class TrainingAgent:
@@ -96,6 +114,7 @@ class TrainingAgent:
         self._built = True
         return sizes_of(experiment, self.executor, data.epochs)
 
+    @on_its_device
     def join(
         self, group: Group, networks: Mapping[str, LinkCost] | None = None, directory: Directory | None = None
     ) -> str:
@@ -105,10 +124,12 @@ class TrainingAgent:
         self.records.begin_steps((networks or {}).get(backend))
         return backend
 
+    @on_its_device
     def take_first(self, group: Group, topology: Topology) -> str:
         """Take the parameters of the first agent of those that are there; returns the backend's name."""
         return self.connections.take_first(group, topology)
 
+    @on_its_device
     def join_late(self, entry: LateEntry) -> None:
         """See `Connections.join_late`."""
         self.connections.join_late(entry)
@@ -116,6 +137,7 @@ class TrainingAgent:
         self._loop.begin_at(entry.step, self.data.shards.agents, self.connections.seat.replica)
         self.records.recorder.event("joined", step=entry.step)
 
+    @on_its_device
     def rejoin(self, group: Group, topology: Topology, sharing: Sharing | None = None) -> RestartPoint:
         """See `Connections.rejoin`. Samples of a step that nobody has completed are drawn again, by all.
 
@@ -141,6 +163,7 @@ class TrainingAgent:
                 )
         return agreed
 
+    @on_its_device
     def begin_again(
         self,
         group: Group,
@@ -167,6 +190,7 @@ class TrainingAgent:
         self.records.recorder.event("agreed", step=agreed.step, group=group.epoch, sha256=agreed.sha256)
         return agreed
 
+    @on_its_device
     def resume(self, path: str, step: int) -> Epochs:
         """Go on from this checkpoint, when the agents have joined each other; the epochs from there on."""
         with blaming(repr(self), "while it took over its checkpoint"):
@@ -175,6 +199,7 @@ class TrainingAgent:
         self.connections.begin_at(saved.step)
         return self.data.epochs
 
+    @on_its_device
     def train(self, steps: int) -> Outcome:
         """Do `steps` further steps; evaluates where an epoch ends, and at the end. Never raises.
 
@@ -198,6 +223,7 @@ class TrainingAgent:
             return Outcome("failed", self._loop.progress.step, str(error))
         return outcome
 
+    @on_its_device
     def linger(self, rounds: int | None = None) -> None:
         """Do idle rounds: take part without gradients until `over`; in a replay that many."""
         with blaming(repr(self), "while it waited for the others' steps"):
@@ -210,10 +236,12 @@ class TrainingAgent:
         """Take notice that no agent trains any more."""
         self._loop.over.set()
 
+    @on_its_device
     def drain(self) -> None:
         """Return when servers and peers have all; called when no agent trains any more."""
         self.connections.drain()
 
+    @on_its_device
     def conclude(self) -> None:
         """Evaluate what all agents of an asynchronous training made together; called when all have ended."""
         self._clock.start()

@@ -158,9 +158,23 @@ def wait_for(array: Any) -> None:
     >>> wait_for(numpy.zeros(1))
     """
     if not in_host_memory(array):
-        cuda = library_of(array).cuda
-        stream = cuda.current_stream if hasattr(cuda, "current_stream") else cuda.get_current_stream
-        stream().synchronize()
+        cuda, device = library_of(array).cuda, array.device
+        if hasattr(cuda, "current_stream"):
+            cuda.current_stream(device).synchronize()
+        else:
+            with device:
+                cuda.get_current_stream().synchronize()
+
+
+def use_device_of(array: Any) -> None:
+    """Make an array's device the current one of this thread, by which CuPy goes; PyTorch goes by tensors.
+
+    >>> import numpy
+    >>> use_device_of(numpy.zeros(1))
+    """
+    use = getattr(getattr(array, "device", None), "use", None)
+    if use is not None:
+        use()
 
 
 def identity(length: int, array: Any) -> Any:

@@ -59,6 +59,14 @@ class Backend(ABC):
             "communicator='shared_memory'"
         )
 
+    def mark(self) -> Any:
+        """The mark behind all that this thread has given a device; None where arrays lie in host memory."""
+        return None
+
+    def follow(self, mark: Any) -> None:
+        """Use the group's device in this thread, and let what it is given from now on come after the mark."""
+        del mark  # a processor has computed when a call returns
+
     # -- what a backend fills --------------------------------------------------------------------------
 
     @abstractmethod

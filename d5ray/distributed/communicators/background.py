@@ -28,8 +28,9 @@ class Handle:
         scheduler: Scheduler,
         traffic: Traffic | None = None,
         background: "Awaited | None" = None,
+        then: Callable[[], None] | None = None,
     ) -> None:
-        # traffic: of those who wait; background: which runs it
+        # traffic: of those who wait; background: which runs it; then: what whoever waits does at its end
         self._call = call
         self._seconds = seconds
         self._now = scheduler.now
@@ -39,6 +40,7 @@ class Handle:
         self._moved: Traffic | None = None
         self._traffic = traffic
         self._background = background
+        self._then = then
 
     def wait(self, timeout_seconds: float | None = None) -> Any:
         """The operation's result; raises what it raised, or `PeerLost` when it takes too long."""
@@ -54,6 +56,8 @@ class Handle:
             self._moved = None
         if self._error is not None:
             raise self._error
+        if self._then is not None:
+            self._then()
         return self._result
 
     def run(self, moved: Callable[[], Traffic] | None = None) -> None:
@@ -87,6 +91,8 @@ class Operations(Protocol):
 
     @property
     def scheduler(self) -> Scheduler: ...
+    def mark(self) -> Any: ...
+    def follow(self, mark: Any) -> None: ...
     def allreduce(self, array: Any, operation: str = "sum") -> None: ...
     def reduce_scatter(self, array: Any, operation: str = "sum") -> slice: ...
     def all_gather(self, array: Any) -> None: ...
@@ -184,7 +190,21 @@ class Background(Generic[Group]):
             self._ended.wait(END_SECONDS)
 
     def _start(self, call: Callable[[], Any]) -> Handle:
-        handle = Handle(call, self._seconds, self._scheduler, self._traffic, self)
+        """Operations follow what the caller has given its device, and the caller follows them."""
+        communicator = self.communicator
+        given = communicator.mark()
+        done: list[Any] = []
+
+        def run() -> Any:
+            communicator.follow(given)
+            result = call()
+            done.append(communicator.mark())
+            return result
+
+        def then() -> None:
+            communicator.follow(done[0])
+
+        handle = Handle(run, self._seconds, self._scheduler, self._traffic, self, then)
         with self._lock:
             if not self._closed:
                 self._queue.put(handle)

@@ -19,7 +19,7 @@ from d5ray.distributed.scheduler import Scheduler
 from d5ray.distributed.traffic import Traffic
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_copy, host_view, on_device
-from d5ray.training.arrays import like
+from d5ray.training.arrays import like, use_device_of
 
 KINDS = ("pull", "push", "push_pull")
 
@@ -260,6 +260,7 @@ class Server(ABC):
             self._count(shard, vector if message is None else message, into)
         replies = tuple(answer() for answer in answers)
         if begun.device is not None:
+            use_device_of(begun.device)  # in the background this is a thread of its own
             begun.device[...] = like(begun.device, begun.into)
         if begun.into is not None:
             self._read = tuple(reply.version for reply in replies)

@@ -55,7 +55,7 @@ class TensorCodec:
             packed = self.exchanged(np.zeros(_HEADER.size, np.uint8))
             communicator.recv(packed, source)
             kind = _read(self.numbers(packed))
-        array = self.exchanged(np.empty(*kind))
+        array = self._executor.empty(*kind) if self._on_device else np.empty(*kind)
         communicator.recv(array, source)
         return array
 

@@ -120,8 +120,9 @@ class PairChannels(Carrier):
 class Ordered(Carrier):
     """A carrier with one thread over all stages' group, and one order of messages, which all stages know.
 
-    For NCCL, of which a process runs one operation at a time: a message begins when those before it are over
-    on both sides, so none waits for ever. Where stages do not take equally long, messages wait for others.
+    For NCCL, which wants the operations of several communicators in one order: a message begins when those
+    before it are over on both sides, so none waits for ever. Where stages do not take equally long, messages
+    wait for others.
     """
 
     def __init__(self, communicator: Communicator, wire: TensorCodec) -> None:
@@ -130,7 +131,8 @@ class Ordered(Carrier):
         self._scheduler = communicator.scheduler
         self._background = communicator.start
         self._handles: dict[Message, Handle] = {}
-        self._given: dict[Message, Any] = {}
+        self._communicator = communicator
+        self._given: dict[Message, tuple[Any, Any]] = {}  # an array, and the mark of what makes it
         self._made: dict[Message, Any] = {}  # events
         self._closed = False
 
@@ -151,7 +153,7 @@ class Ordered(Carrier):
         return self._handles.pop(message).wait()
 
     def give(self, message: Message, array: Any) -> None:
-        self._given[message] = array
+        self._given[message] = array, self._communicator.mark()
         self._made[message].set()
 
     def finish(self) -> None:
@@ -173,4 +175,6 @@ class Ordered(Carrier):
             why = "it has left the group" if self._closed else f"it made nothing for {self._seconds:g} s"
             raise PeerLost(self._stage, why)
         del self._made[message]
-        self._wire.send(communicator, to=message.target, kind=kind, array=self._given.pop(message))
+        array, mark = self._given.pop(message)
+        communicator.follow(mark)
+        self._wire.send(communicator, to=message.target, kind=kind, array=array)

@@ -138,7 +138,8 @@ class ArrayExecutor(GraphExecutor):
 
     def _load(self, name: str, value: Array) -> None:
         if name in self._bound or name in self._in_place:
-            self._values[name][...] = self._library.put(value)
+            with self._library.computing():
+                self._values[name][...] = self._library.put(value)
         else:
             self._values[name] = self._library.put(value)
 

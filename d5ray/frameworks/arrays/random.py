@@ -12,17 +12,18 @@ class PassGenerator:
 
     def __init__(self, generator: Callable[[int], Any]) -> None:
         self._made = generator
+        self._seed = 0
         self._current: Any = None
 
     def begin(self, seed: int) -> None:
-        """Draw from this seed from now on."""
-        self._current = self._made(seed)
+        """Draw from this seed from now on; a generator of a GPU takes memory, and is made where one draws."""
+        self._seed, self._current = seed, None
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         if self._current is None:
-            self.begin(0)
+            self._current = self._made(self._seed)
         return getattr(self._current, name)
 
 

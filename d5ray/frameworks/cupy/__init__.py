@@ -76,7 +76,9 @@ def from_pieces(
     from d5ray.frameworks.arrays.piece_executor import ArrayPieceExecutor  # noqa: PLC0415 - when it is asked for
     from d5ray.frameworks.cupy.library import CuPy  # noqa: PLC0415
 
-    return ArrayPieceExecutor(pieces, CuPy(device), recompute=recompute, collectives=collectives)
+    library = CuPy(device)
+    with library.computing():
+        return ArrayPieceExecutor(pieces, library, recompute=recompute, collectives=collectives)
 
 
 def from_model(
@@ -101,17 +103,18 @@ def from_model(
 
     library = CuPy(device)
     check_offered(precision, PRECISIONS, "cupy", device)
-    return labelled_executor(
-        lambda network: from_onnx(network, device),
-        library,
-        model,
-        model_kwargs,
-        sample_shape,
-        classes,
-        loss,
-        seed,
-        precision,
-    )
+    with library.computing():
+        return labelled_executor(
+            lambda network: from_onnx(network, device),
+            library,
+            model,
+            model_kwargs,
+            sample_shape,
+            classes,
+            loss,
+            seed,
+            precision,
+        )
 
 
 def load() -> None:

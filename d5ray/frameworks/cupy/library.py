@@ -45,7 +45,12 @@ class CuPy(ArrayModule):
             return self.xp.asarray(value)
 
     def get(self, value: Array) -> np.ndarray[Any, Any]:
-        return np.asarray(self.xp.asnumpy(value))
+        with self._device:
+            return np.asarray(self.xp.asnumpy(value))
+
+    def empty(self, shape: tuple[int, ...], kind: "np.dtype[Any]") -> Array:
+        with self._device:
+            return self.xp.empty(shape, kind)
 
     def computing(self) -> AbstractContextManager[Any]:
         context: AbstractContextManager[Any] = self._device

@@ -1,6 +1,7 @@
 """The one place that touches NCCL: a communicator on a stream of its own, every wait bounded and watched"""
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -23,11 +24,13 @@ class NcclGroup:
     An operation is enqueued on the group's own stream, after what the array's framework has enqueued, and
     has been done when the method returns. A thread of its own watches it, since launches wait for peers as
     well: healthy() raises when the group has failed; the communicator is then aborted, as it is on an
-    asynchronous error and after `timeout_seconds`, which ends what hangs. Of NCCL's communicators only one
-    launches at a time in a process (NVIDIA/nccl issue 195); they wait side by side.
-    """
+    asynchronous error and after `timeout_seconds`, which ends what hangs.
 
-    _one_launches = threading.Lock()
+    Members are connected when the group is formed. A first launch would wait for the others', and what it
+    asks of CUDA may wait for a kernel of another communicator, which waits for a peer (NVIDIA/nccl issue
+    195). partners: the members with which this one exchanges messages, and they with it; messages between
+    others connect them when they are first launched.
+    """
 
     def __init__(
         self,
@@ -37,21 +40,23 @@ class NcclGroup:
         share_id: Callable[[bytes | None], bytes],
         healthy: Callable[[], None],
         timeout_seconds: float,
+        partners: Iterable[int] = (),
     ) -> None:
         self._cupy, self._nccl = available(device)
+        os.environ.setdefault("NCCL_RUNTIME_CONNECT", "0")  # collectives connect when the group is formed
         self._healthy = healthy
         self._seconds = timeout_seconds
         self._rank = rank
-        self._device = self._cupy.cuda.Device(int(device.partition(":")[2] or 0))
+        self.device = self._cupy.cuda.Device(int(device.partition(":")[2] or 0))
         identity = share_id(self._nccl.get_unique_id() if rank == 0 else None)
-        with self._device:
+        with self.device:
             self._stream = self._cupy.cuda.Stream(non_blocking=True)
         made: list[Any] = []
         errors: list[BaseException] = []
 
         def make() -> None:
             try:
-                with self._device:
+                with self.device:
                     made.append(self._nccl.NcclCommunicator(size, identity, rank))
             except Exception as error:  # NcclError has no narrower base
                 errors.append(error)
@@ -66,7 +71,9 @@ class NcclGroup:
         self._comm: Any = made[0]
         self._failed: D5Error | None = None
         self._begun: dict[int, float] = {}  # by thread, when its operation began
+        self._one_launches = threading.Lock()
         threading.Thread(target=self._watch, name="d5ray-nccl-watch", daemon=True).start()
+        self._connect([partner for partner in partners if partner != rank])
 
     def allreduce(self, flat: Any, operation: str) -> None:
         """Reduce flat over all members, in place."""
@@ -143,11 +150,20 @@ class NcclGroup:
         with suppress(Exception):  # a communicator whose peer is gone
             comm.abort()
 
+    def _connect(self, partners: Sequence[int]) -> None:
+        with self.device:
+            sent, taken = (self._cupy.zeros(max(1, len(partners)), "uint8") for _ in range(2))
+        self.exchange(
+            sent,
+            [(sent[place : place + 1], partner) for place, partner in enumerate(partners)],
+            [(taken[place : place + 1], partner) for place, partner in enumerate(partners)],
+        )
+
     def _run(self, like: Any, start: Callable[[Any, int], None]) -> None:
         me = threading.get_ident()
         self._begun[me] = time.monotonic()
         try:
-            with self._device:
+            with self.device:
                 self._launch(like, start)
                 self._finish()
         except self._nccl.NcclError as error:
@@ -162,21 +178,12 @@ class NcclGroup:
             comm = self._comm
             if comm is None:
                 raise self._failed or PeerLost(None, "this member has left the group")
-            self._stream.wait_event(self._produced(like))
+            self._stream.wait_event(_current(self._cupy, _torch_of(like)).record())
             self._nccl.groupStart()
             try:
                 start(comm, self._stream.ptr)
             finally:
                 self._nccl.groupEnd()
-
-    def _produced(self, like: Any) -> Any:
-        """An event after what the array's framework has enqueued so far."""
-        cuda = self._cupy.cuda
-        if hasattr(like, "data_ptr"):
-            import torch  # noqa: PLC0415 - the caller has it
-
-            return cuda.Stream.from_external(torch.cuda.current_stream(like.device)).record()
-        return cuda.get_current_stream().record()
 
     def _finish(self) -> None:
         """Wait until the stream has done everything. A CUDA error is raised as that, and blames no peer."""
@@ -226,6 +233,40 @@ class NcclGroup:
     def _operation(self, operation: str) -> int:
         word = {"mean": "AVG"}.get(operation, operation.upper())
         return int(getattr(self._nccl, f"NCCL_{word}"))
+
+
+def mark(device: Any) -> list[Any]:
+    """Events after what this thread has enqueued on the device so far, under CuPy and PyTorch."""
+    with device:
+        return [stream.record() for stream in _streams()]
+
+
+def follow(device: Any, mark: Iterable[Any]) -> None:
+    """Use the device in this thread, and let what it enqueues there from now on wait for the mark."""
+    device.use()
+    for stream in _streams():
+        for event in mark:
+            stream.wait_event(event)
+
+
+def _streams() -> list[Any]:
+    """This thread's streams: CuPy's and, where it has used the GPU, PyTorch's; most often they are one."""
+    cupy, torch = sys.modules["cupy"], sys.modules.get("torch")
+    found = [_current(cupy, None)]
+    if torch is not None and torch.cuda.is_initialized() and (other := _current(cupy, torch)).ptr:
+        found.append(other)
+    return found
+
+
+def _current(cupy: Any, torch: Any) -> Any:
+    """The stream on which this thread computes under PyTorch, or CuPy."""
+    if torch is None:
+        return cupy.cuda.get_current_stream()
+    return cupy.cuda.Stream.from_external(torch.cuda.current_stream(cupy.cuda.Device().id))
+
+
+def _torch_of(array: Any) -> Any:
+    return sys.modules["torch"] if hasattr(array, "data_ptr") else None
 
 
 def _destroy(comm: Any) -> None:

@@ -32,6 +32,9 @@ class Torch(ArrayLibrary):
     def put(self, value: HostArray) -> torch.Tensor:
         return tensor_of(value).to(self.device)
 
+    def empty(self, shape: tuple[int, ...], kind: "np.dtype[Any]") -> torch.Tensor:
+        return torch.empty(shape, dtype=getattr(torch, kind.name), device=self.device)
+
     def get(self, value: torch.Tensor) -> HostArray:
         return np.array(numbers(value))
 

@@ -23,6 +23,10 @@ class ArrayLibrary(ABC):
     def put(self, value: HostArray) -> Any:
         """The array where it is computed with; over the same memory where that is here."""
 
+    def empty(self, shape: tuple[int, ...], kind: "np.dtype[Any]") -> Any:
+        """An array of any values, to be overwritten, where it is computed with."""
+        return self.put(np.empty(shape, kind))
+
     @abstractmethod
     def get(self, value: Any) -> HostArray:
         """The array in host memory and a type that NumPy has, in memory of its own."""

@@ -44,7 +44,8 @@ class PieceExecutor(FlatExecutor):
     that several chunks hold stands once; `untrained` is kept up to date by `forward`, in the order of its
     calls.
 
-    put, get, synchronize   `ArrayLibrary.put`, `host` and `synchronize` of the framework's array library
+    put, get, empty         `ArrayLibrary.put`, `host` and `empty` of the framework's array library
+    synchronize             that library's, too
     kept_bytes              activations that are kept now for backward passes. What is parameter, constant or
                             state is not counted, nor what a pass takes and gives back within one call.
     peak_kept_bytes         the most of it since `begin_pass`, with what a recomputation holds
@@ -79,7 +80,7 @@ class PieceExecutor(FlatExecutor):
         self.recompute = recompute
         self.collectives = collectives
         self.library, self.synchronize = library, library.synchronize
-        self.put, self.get = library.put, library.host
+        self.put, self.get, self.empty = library.put, library.host, library.empty
         check_supported(library.name, [node for piece in self.pieces for node in piece.network.nodes])
         self.kept_bytes = self.peak_kept_bytes = 0
         self.seeds = NodeSeeds()

@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -52,7 +51,10 @@ def trained(executor: str, method: Any, steps: int = 4, **changes: Any) -> list[
 
 
 def check_as_numpy(method: Any, **changes: Any) -> None:
-    found, expected = trained("cupy", method, **changes), trained("numpy", method, **changes)
+    """On the last of several GPUs, which is no thread's current one unless it says so."""
+    last = d5.GPUDevice(cupy.cuda.runtime.getDeviceCount() - 1)
+    found = trained("cupy", method, executor_kwargs={"device": last}, **changes)
+    expected = trained("numpy", method, **changes)
     for own, wanted in zip(found, expected, strict=True):
         np.testing.assert_allclose(own, wanted, rtol=1e-4, atol=1e-6)
 
@@ -219,19 +221,70 @@ def test_exchanges_in_the_background_may_come_in_another_order() -> None:
 
 
 @on_stand_in
-def test_exchanges_follow_pytorchs_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a warning of CuPy's, which tests take for an error."""
+def test_peers_are_connected_when_the_group_is_formed() -> None:
+    """No launch waits for them later, and asks nothing of CUDA that waits for another's kernel."""
+
+    def member(communicator: Communicator) -> tuple[int, list[float]]:
+        background = communicator.start
+        communicator.barrier()
+        before, array, mean = nccl.late[0], cupy.ones(8), cupy.full(8, float(communicator.rank))
+        background.allreduce(array).wait()
+        communicator.allreduce(array)
+        communicator.neighbor_average(mean)
+        communicator.all_to_all(array)
+        communicator.barrier()
+        return nccl.late[0] - before, [float(array[0]), float(mean[0])]
+
+    assert groups(2, member) == [(0, [4.0, 0.5])] * 2
+
+
+@on_stand_in
+def test_exchanges_follow_what_makes_their_arrays_and_are_followed() -> None:
+    """On the caller's own stream, by events: those in the background began on another thread's, too early."""
+
+    def member(communicator: Communicator) -> list[float]:
+        def made(array: Any) -> None:
+            time.sleep(0.1)
+            array.fill(1.0)
+
+        found = []
+        for allreduce in (communicator.allreduce, lambda array: communicator.start.allreduce(array).wait()):
+            array = cupy.zeros(4)
+            with cupy.cuda.Stream(non_blocking=True) as stream:
+                stream.launch_host_func(made, array)
+                allreduce(array)
+            found.append(float(array[0]))
+        return found
+
+    assert groups(2, member) == [[2.0, 2.0]] * 2
+
+
+@on_stand_in
+def test_a_thread_goes_on_behind_anothers_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By CuPy's stream and, without a warning of CuPy's, by PyTorch's where that has used the GPU."""
     import torch  # noqa: PLC0415 - here alone
 
-    streams: list[object] = []
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: streams.append(device))
-    tensor = SimpleNamespace(data_ptr=lambda: 0, device="cuda:0")
+    asked: list[object] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_stream", asked.append)
 
-    def member(communicator: Communicator) -> bool:
-        produced = communicator._nccl._produced(tensor)  # type: ignore[attr-defined]
-        return bool(produced.done)
+    def member(communicator: Communicator) -> list[str]:
+        done: list[str] = []
 
-    assert groups(2, member) == [True, True] and streams == ["cuda:0"] * 2
+        def note(what: str) -> None:
+            time.sleep(0.1 * (what == "first"))
+            done.append(what)
+
+        with cupy.cuda.Stream(non_blocking=True) as first:
+            first.launch_host_func(note, "first")
+            mark = communicator.mark()
+        with cupy.cuda.Stream(non_blocking=True) as second:
+            communicator.follow(mark)
+            second.launch_host_func(note, "second")
+            second.synchronize()
+        return done
+
+    assert groups(2, member) == [["first", "second"]] * 2 and set(asked) == {0}
 
 
 @on_stand_in

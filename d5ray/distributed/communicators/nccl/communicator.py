@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -14,7 +14,9 @@ from d5ray.distributed.group.membership import Membership
 from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.cupy.nccl_group import NcclGroup, available, device_view
+from d5ray.frameworks.cupy.nccl_group import NcclGroup, available, device_view, follow, mark
+
+MOST_PARTNERS: Final = 16  # with each of which a connection takes memory of the GPU
 
 
 @final
@@ -42,8 +44,20 @@ class NCCL(Communicator):
         self._agreed: set[Signature] = set()
         self.membership.gather("ready", b"")
         self._nccl = NcclGroup(
-            self.rank, self.size, device, self._share_id, self.membership.check, group.timeout_seconds
+            self.rank,
+            self.size,
+            device,
+            self._share_id,
+            self.membership.check,
+            group.timeout_seconds,
+            partners(topology, self.rank),
         )
+
+    def mark(self) -> Any:
+        return mark(self._nccl.device)
+
+    def follow(self, mark: Any) -> None:
+        follow(self._nccl.device, mark)
 
     def _native(self, array: Any) -> Any:
         return device_view(array)
@@ -136,3 +150,19 @@ class NCCL(Communicator):
 
     def _ring(self, moved: int, messages: int) -> None:
         self._moved(sent=moved, received=moved, messages=messages, rounds=messages)
+
+
+def partners(topology: Topology, rank: int) -> list[int]:
+    """The members that this one exchanges with over the rounds of the topology; none where one has too many.
+
+    Both ends of a connection must name each other, so that a member's partners depend on all others'.
+    """
+    own: set[int] = set()
+    for member in range(topology.agents):
+        found: set[int] = set()
+        for round in range(topology.period):
+            found.update(topology.out_neighbors(member, round), topology.in_neighbors(member, round))
+        if len(found) > MOST_PARTNERS:
+            return []
+        own = found if member == rank else own
+    return sorted(own)

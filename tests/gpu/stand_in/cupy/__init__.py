@@ -17,11 +17,12 @@ from cupy import random as random
 
 __version__ = "14.2.0"
 STAND_IN = True
-_held = {}  # by the id of an array of NumPy, its bytes
+_held = {}  # by the id of an array of NumPy, its address, its bytes, and its device
 METHODS = (
-    "all any argmax argmin argsort astype clip conj cumsum diagonal dot flatten max mean min nonzero prod "
-    "ravel repeat reshape round sort squeeze std sum swapaxes take trace transpose var view"
+    "all any argmax argmin argsort astype clip conj cumsum dot flatten max mean min nonzero prod repeat "
+    "round sort std sum take trace var"
 )
+VIEWS = "diagonal ravel reshape squeeze swapaxes transpose view"  # for which no kernel runs
 
 
 class ndarray(NDArrayOperatorsMixin):
@@ -31,8 +32,8 @@ class ndarray(NDArrayOperatorsMixin):
 
     def __init__(self, values, device=None):
         self._values = np.asarray(values)
-        _count(self._values)
         self._device = cuda.Device() if device is None else device
+        _count(self._values, self._device.id)
 
     # -- what CuPy refuses -----------------------------------------------------------------------------
 
@@ -45,7 +46,7 @@ class ndarray(NDArrayOperatorsMixin):
     def __setitem__(self, index, value):
         if isinstance(value, np.ndarray) and value.shape != ():
             raise ValueError("non-scalar numpy.ndarray cannot be used for fill")
-        self._values[_values_of(index)] = _values_of(value)
+        _values_of(self)[_values_of(index)] = _values_of(value)
 
     # -- what it has -----------------------------------------------------------------------------------
 
@@ -91,7 +92,7 @@ class ndarray(NDArrayOperatorsMixin):
         self._values[...] = values
 
     def fill(self, value):
-        self._values.fill(value)
+        _values_of(self).fill(value)
 
     def copy(self, order="C"):
         return ndarray(self._values.copy(order))  # on the current device, as CuPy's
@@ -135,7 +136,7 @@ def _same(name):
 
 
 def _alike(name):
-    return property(lambda array: _on_device(getattr(array._values, name)))
+    return property(lambda array: ndarray(getattr(array._values, name), array._device))
 
 
 def _method(name):
@@ -145,12 +146,20 @@ def _method(name):
     return call
 
 
+def _view(name):
+    return lambda array, *arguments, **named: ndarray(
+        getattr(array._values, name)(*arguments, **named), array._device
+    )
+
+
 for _name in ["shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides"]:
     setattr(ndarray, _name, _same(_name))
 for _name in ["T", "real", "imag"]:
     setattr(ndarray, _name, _alike(_name))
 for _name in METHODS.split():
     setattr(ndarray, _name, _method(_name))
+for _name in VIEWS.split():
+    setattr(ndarray, _name, _view(_name))
 ndarray.__module__ = "cupy"
 
 
@@ -226,15 +235,20 @@ def get_default_memory_pool():
 
 class _Pool:
     def used_bytes(self):
-        return sum(_held.values())
+        return sum(held[1] for held in _held.values())
 
 
-def _count(values):
+def device_at(pointer):
+    """The number of the device on which an address lies; None where none of these arrays has it."""
+    return next((of for begin, size, of in list(_held.values()) if begin <= pointer < begin + size), None)
+
+
+def _count(values, device):
     """Count the memory of an array until nothing needs it."""
     while isinstance(values.base, np.ndarray):
         values = values.base
     if id(values) not in _held:
-        _held[id(values)] = values.nbytes
+        _held[id(values)] = values.ctypes.data, values.nbytes, device
         weakref.finalize(values, _held.pop, id(values), None)
 
 

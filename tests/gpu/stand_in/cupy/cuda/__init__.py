@@ -13,7 +13,7 @@ import warnings
 from cupy.cuda import nccl, runtime
 
 __all__ = ["Device", "Event", "ExternalStream", "Stream", "get_current_stream", "nccl", "runtime"]
-_now = threading.local()  # `device`: the current one's number
+_now = threading.local()  # `device`: the current one's number; `streams`: those entered
 _streams = {}
 _numbers = itertools.count(1)
 
@@ -122,11 +122,19 @@ class Stream:
             self._condition.wait_for(lambda: not self._busy)
         runtime.check_status(self.failed)
 
+    def launch_host_func(self, callback, arg):
+        """Call it when what the stream was given before is done."""
+        if self.ptr == 0:
+            callback(arg)
+        else:
+            self.enqueue(lambda: callback(arg))
+
     def __enter__(self):
+        _now.streams = [*getattr(_now, "streams", []), self]
         return self
 
     def __exit__(self, *error):
-        pass
+        _now.streams.pop()
 
 
 class ExternalStream(Stream):
@@ -139,8 +147,8 @@ def _null():
     return _streams.get(0) or Stream(null=True)
 
 
-def get_current_stream(device_id=None):
-    return _null()
+def get_current_stream(device_id=-1):
+    return (getattr(_now, "streams", None) or [_null()])[-1]
 
 
 def is_available():

@@ -2,7 +2,9 @@
 """`cupy.cuda.nccl`: grouped, stream-ordered exchange between processes, over sockets of this machine
 
 As NCCL's own, the process that makes the unique id meets the others: the id has its port. An operation hangs
-until the communicator is aborted where a member is gone, and `check_async_error` says so.
+until the communicator is aborted where a member is gone, and `check_async_error` says so. The first
+collective (unless NCCL_RUNTIME_CONNECT is 0) and the first message between two wait within the launch until
+the others launch theirs; `late` counts these.
 """
 
 import contextlib
@@ -17,6 +19,7 @@ from collections import defaultdict
 import ml_dtypes
 import numpy as np
 
+import cupy
 from cupy import cuda
 
 available = True
@@ -37,6 +40,7 @@ REDUCED = {
 ID_BYTES = 128
 _grouped = threading.local()
 _meetings = {}  # of the ids that this process has made
+late = [0]  # connections made within launches
 
 
 class NcclError(RuntimeError):
@@ -85,6 +89,10 @@ class NcclCommunicator:
         self._error, self._aborted = "", threading.Event()
         self._device = cuda.Device().id
         self._socket = socket.create_connection(("127.0.0.1", port))
+        self._connecting = socket.create_connection(("127.0.0.1", port))  # by launches, beside the stream
+        self._connected = set()  # peers by way, and None for what collectives need
+        if os.environ.get("NCCL_RUNTIME_CONNECT") == "0":
+            self._connected.add(None)
         host = os.environ.get("NCCL_HOSTID", "host")
         where = f"{host} {cuda.visible()[self._device]}".encode()
         devices = self._together("begin", where)
@@ -122,12 +130,16 @@ class NcclCommunicator:
 
     def abort(self):
         self._aborted.set()
-        self._socket.close()
+        for connection in (self._connecting, self._socket):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # which ends what waits for it
+            connection.close()
 
     def destroy(self):
         """Leave in order, which takes nothing from those that have not done all yet."""
         with contextlib.suppress(OSError):
-            _sent(self._socket, ["leave"], [b""])
+            for connection in (self._connecting, self._socket):
+                _sent(connection, ["leave"], [b""])
         self.abort()
 
     def size(self):
@@ -144,13 +156,36 @@ class NcclCommunicator:
     def _call(self, stream, operation):
         if self._aborted.is_set():
             raise NcclError("NCCL_ERROR_INVALID_USAGE: invalid usage (the communicator was aborted)")
+        for pointer in operation[1:3]:
+            if cupy.device_at(pointer) not in (None, self._device):
+                raise NcclError(
+                    "NCCL_ERROR_INVALID_ARGUMENT: memory of another device than the communicator's"
+                )
         if getattr(_grouped, "depth", 0):
             _grouped.waiting.append((self, stream, operation))
         else:
             self._enqueue(stream, [operation])
 
     def _enqueue(self, stream, operations):
+        try:
+            self._connect(operations)
+        except OSError as error:
+            raise NcclError(f"NCCL_ERROR_REMOTE_ERROR: {error or type(error).__name__}") from error
         cuda._streams[stream].enqueue(lambda: self._work(operations))
+
+    def _connect(self, operations):
+        """Meet those that are needed for the first time, who must launch as well."""
+        ways = {(kind, peer) if kind in ("send", "recv") else None for kind, *_, peer in operations}
+        new = ways - self._connected
+        self._connected |= new
+        late[0] += len(new)
+        if None in new:
+            _asked(self._connecting, ["all", "connect", "", self._rank, self._size], b"")
+        for kind, peer in new - {None}:
+            _asked(self._connecting, ["put", self._rank, peer, kind], b"")
+        for kind, peer in new - {None}:
+            other = "recv" if kind == "send" else "send"
+            _asked(self._connecting, ["take", peer, self._rank, other], b"")
 
     def _work(self, operations):
         try:
