@@ -7,8 +7,8 @@ others before every forward pass, where d5ray's agents keep their own and averag
 """
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from time import perf_counter_ns
 from typing import Any, final
@@ -38,7 +38,10 @@ def as_it_is(module: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True)
 class Task:
-    """What a loop trains; the same values as an `Experiment` has. batch_size: samples a process and step."""
+    """What a loop trains; the same values as an `Experiment` has. batch_size: samples a process and step.
+
+    device: PyTorch's name of it. A sample may have several labels, such as the tokens that follow.
+    """
 
     model: Any
     dataset: Dataset
@@ -48,6 +51,8 @@ class Task:
     sampler: Sampler
     seed: int
     threads: int
+    device: str = "cpu"
+    model_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,8 +80,13 @@ class HandWrittenLoop:
     def __init__(self, task: Task, rank: int = 0, size: int = 1, prepare: Prepare = as_it_is) -> None:
         classes = len(task.dataset.classes)
         self.module = build.module(
-            task.model, {}, task.dataset.sample_shape, classes, seed=task.seed, threads=task.threads
-        )
+            task.model,
+            dict(task.model_kwargs),
+            task.dataset.sample_shape,
+            classes,
+            seed=task.seed,
+            threads=task.threads,
+        ).to(task.device)
         self.prepared = prepare(self.module)
         self.optimizer = torch.optim.SGD(
             self.module.parameters(), lr=task.learning_rate, momentum=task.momentum
@@ -92,7 +102,7 @@ class HandWrittenLoop:
         for step in range(steps):
             inputs, labels = next(self.batches)  # (batch, C, H, W), (batch,)
             optimizer.zero_grad(set_to_none=True)
-            loss = cross_entropy(module(inputs), labels)
+            loss = cross_entropy(module(inputs).flatten(0, -2), labels.flatten())
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             losses[step] = loss.item()
@@ -103,7 +113,7 @@ class HandWrittenLoop:
         """A flat copy (n,)."""
         with torch.no_grad():
             flat = torch.cat([tensor.reshape(-1) for tensor in self.module.parameters()])
-            return np.array(flat.numpy())
+            return np.array(flat.cpu().numpy())
 
 
 @final
@@ -164,5 +174,5 @@ def _batches(task: Task, rank: int, size: int) -> Iterator[tuple[Tensor, Tensor]
     while True:
         order = torch.from_numpy(task.sampler.order(len(labels), epoch=epoch, seed=task.seed))
         for chosen in torch.split(order, task.batch_size)[rank::size]:
-            yield inputs[chosen], labels[chosen]
+            yield inputs[chosen].to(task.device), labels[chosen].to(task.device)
         epoch += 1

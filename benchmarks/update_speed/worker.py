@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -14,9 +15,11 @@ from benchmarks.update_speed.baselines import Peers
 from benchmarks.update_speed.metrics import NATIVE, OURS
 from d5ray.errors import AgentError
 from d5ray.frameworks.torch import build
-from d5ray.networks.device import CPUDevice
+from d5ray.frameworks.torch.library import chosen
+from d5ray.networks.device import CPUDevice, Device
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.recipes.engine.comparisons.timing import Times
+from d5ray.training.arrays import wait_for
 
 VARIANTS = ("foreach", "fused")  # of torch.optim, where it has them
 UPDATE, STEP = "update", "step"
@@ -38,6 +41,7 @@ class RuleTimes:
     threads: int
     seconds: float
     seed: int
+    device: Device = CPUDevice()  # noqa: RUF009 - frozen data
 
     def __call__(self, rank: int) -> Found:
         found: Found = {}
@@ -92,14 +96,14 @@ class RuleTimes:
         """With the variants of torch.optim that there are for this rule."""
         for name, side in self.sides(peers):
             side.step()  # from here on there is a gradient
-            yield name, timer(side.update)
+            yield name, timer(side.update, side.done)
         for variant in VARIANTS:
             try:
                 side = Theirs(self, peers, **{variant: True})
                 side.step()
             except (TypeError, RuntimeError):
                 continue  # this rule has it not, or not on this device
-            yield variant, timer(side.update)
+            yield variant, timer(side.update, side.done)
 
 
 @final
@@ -109,8 +113,9 @@ class Ours:
     def __init__(self, work: RuleTimes, peers: Peers) -> None:
         self._rule, self._batch = peers.rule, work.batch()
         self._executor = build.executor(
-            work.module(), work.sample_shape, CLASSES, SoftmaxCrossEntropyLoss(), CPUDevice()
+            work.module(), work.sample_shape, CLASSES, SoftmaxCrossEntropyLoss(), work.device
         )
+        self.done = partial(wait_for, self._executor.parameters)
         self._state = peers.rule.state_for(self._executor.parameters, self._executor.slots)
 
     def step(self) -> None:
@@ -129,11 +134,13 @@ class Theirs:
     """The loop that a user of PyTorch writes."""
 
     def __init__(self, work: RuleTimes, peers: Peers, **variant: bool) -> None:
-        self._module = work.module()
+        device = chosen(work.device)
+        self._module = work.module().to(device)
+        self.done = partial(wait_for, next(self._module.parameters()))
         kind: Any = getattr(torch.optim, peers.native)
         self._optimizer: torch.optim.Optimizer = kind(self._module.parameters(), **peers.settings, **variant)
         inputs, labels = work.batch()
-        self._inputs, self._labels = torch.from_numpy(inputs), torch.from_numpy(labels)
+        self._inputs, self._labels = (torch.from_numpy(each).to(device) for each in (inputs, labels))
 
     def step(self) -> None:
         self._optimizer.zero_grad(set_to_none=True)
@@ -150,7 +157,7 @@ class Theirs:
 
     def parameters(self) -> np.ndarray[Any, Any]:
         with torch.no_grad():
-            return torch.cat([tensor.reshape(-1) for tensor in self._module.parameters()]).numpy()
+            return torch.cat([tensor.reshape(-1) for tensor in self._module.parameters()]).cpu().numpy()
 
 
 Side = Ours | Theirs

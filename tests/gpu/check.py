@@ -8,7 +8,6 @@ Ray, DuckDB nor greenlet is needed. Without a GPU it says what it would do.
 import contextlib
 import importlib.metadata
 import json
-import multiprocessing
 import os
 import shutil
 import signal
@@ -25,121 +24,13 @@ import numpy as np
 
 import d5ray as d5
 from d5ray.agent.training_agent import TrainingAgent
-from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.errors import D5Error
 from d5ray.training.arrays import wait_for
-
-Result = dict[str, Any]
-LIBRARIES: Final = ("cupy", "torch")
-SHARING: Final = {  # what lets several ranks have one GPU: from NCCL 2.30 on, and before
-    True: {"NCCL_MULTI_RANK_GPU_ENABLE": "1"},
-    False: {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"},  # and a host of its own for each
-}
-
-
-class Nowhere:
-    """A sink that keeps nothing."""
-
-    def samples(self, batch: Any) -> None: ...
-    def frames(self, batch: Any) -> None: ...
-    def events(self, batch: Any) -> None: ...
-    def file(self, name: str, data: bytes) -> None: ...
-    def drain(self) -> None: ...
-
-
-# -- arrays of either library ---------------------------------------------------------------------------
-
-
-def on_gpu(library: str, values: Any) -> Any:
-    """These numbers as an array of CuPy, or a tensor of PyTorch, on the first GPU."""
-    if library == "cupy":
-        import cupy  # noqa: PLC0415 - where it is asked for
-
-        return cupy.asarray(values)
-    import torch  # noqa: PLC0415
-
-    return torch.from_numpy(np.ascontiguousarray(values)).cuda()
-
-
-def on_host(array: Any) -> Any:
-    return array.get() if hasattr(array, "get") else array.cpu().numpy()
-
-
-def usable() -> list[str]:
-    """The libraries that see a GPU here."""
-    return [library for library in LIBRARIES if _sees(library)]
-
-
-def _sees(library: str) -> bool:
-    try:
-        on_gpu(library, np.zeros(1))
-    except Exception:
-        return False
-    return True
-
-
-# -- groups of processes --------------------------------------------------------------------------------
-
-
-def member(rank: int, group: Group, body: Callable[[Communicator], Any], answers: Any) -> None:
-    """One process of a group, which says what it found or raised."""
-    os.environ.setdefault("NCCL_HOSTID", f"rank{rank}")
-    begin = time.monotonic()
-    try:
-        communicator = backends.join("nccl", group, d5.topologies.Ring(group.size))
-        joined = time.monotonic() - begin
-        answers.send({"joined_seconds": joined, "found": body(communicator)})
-        communicator.close()
-    except Exception as error:
-        answers.send({"error": f"{type(error).__name__}: {error}", "seconds": time.monotonic() - begin})
-
-
-@contextlib.contextmanager
-def processes(
-    size: int, body: Callable[[Communicator], Any], timeout: float = 20.0
-) -> Iterator[tuple[list[Any], list[Any]]]:
-    """The processes of a group on one GPU, and the ends of the pipes by which they answer."""
-    import cupy  # noqa: PLC0415
-
-    os.environ.update(SHARING[cupy.cuda.nccl.get_version() >= 23000])
-    context, rendezvous = multiprocessing.get_context("spawn"), Rendezvous()
-    pipes = [context.Pipe(duplex=False) for _ in range(size)]
-    groups = [
-        Group("check", 0, rank, size, rendezvous.address, timeout_seconds=timeout, device="cuda:0")
-        for rank in range(size)
-    ]
-    made = [
-        context.Process(target=member, args=(rank, groups[rank], body, pipes[rank][1]))
-        for rank in range(size)
-    ]
-    try:
-        for each, (_, answering) in zip(made, pipes, strict=True):
-            each.start()
-            answering.close()  # so that the end of the process is heard
-        yield made, [pipe[0] for pipe in pipes]
-    finally:
-        for each in made:
-            if each.is_alive() and each.pid:
-                os.kill(each.pid, signal.SIGKILL)
-            each.join(5)
-        rendezvous.close()
-
-
-def together(size: int, body: Callable[[Communicator], Any], seconds: float = 60.0) -> list[Any]:
-    """What the processes of a group find, by rank; `{"error": …}` for one that fails or is silent."""
-    with processes(size, body) as (_, pipes):
-        return [answered(pipe, seconds) for pipe in pipes]
-
-
-def answered(pipe: Any, seconds: float) -> Any:
-    try:
-        return pipe.recv() if pipe.poll(seconds) else {"error": f"silent for {seconds:g} s"}
-    except EOFError:
-        return {"error": "its process ended"}
-
+from tests.gpu import beside_torch
+from tests.gpu.group import LIBRARIES, Result, agent_of, on_gpu, on_host, together, usable
 
 # -- stages ---------------------------------------------------------------------------------------------
 
@@ -215,9 +106,7 @@ def made_agent(
         timeout_seconds=30.0,
         evaluate=False,
     )
-    made = TrainingAgent(rank, wanted, "check", "node", Nowhere())
-    made.build(data, None)
-    return made
+    return agent_of(wanted, rank)
 
 
 def trained(framework: str, device: Any, steps: int = 20) -> Any:
@@ -358,23 +247,8 @@ def rules() -> Iterator[Result]:
                 }
 
 
-def timed(sizes: tuple[int, ...], communicator: Communicator) -> dict[int, float]:
-    """Milliseconds of an allreduce of so many bytes: the median of 20."""
-    found = {}
-    for size in sizes:
-        array, taken = on_gpu("cupy", np.zeros(max(1, size // 4), np.float32)), []
-        for _ in range(25):
-            communicator.barrier()
-            begin = time.perf_counter()
-            communicator.allreduce(array)
-            taken.append(time.perf_counter() - begin)
-        found[size] = round(float(np.median(taken[5:])) * 1e3, 4)
-    return found
-
-
 def times() -> Iterator[Result]:
-    """An allreduce of 4 B to 256 MB between two processes, an update with and without waiting for it."""
-    yield {"what": "allreduce, ms", "found": together(2, partial(timed, tuple(4**k for k in range(1, 15))))}
+    """An update with and without waiting for it."""
     x, gradient = (on_gpu("cupy", np.ones(10_000_000, np.float32)) for _ in range(2))
     rule = d5.optimizers.Momentum(0.1, 0.9)
     state = rule.state_for(x, ())
@@ -403,7 +277,10 @@ STAGES: Final[Mapping[str, Stage]] = {
     "faults": Stage(faults, 90),
     "train": Stage(train, 120),
     "rules": Stage(rules, 90),
-    "times": Stage(times, 90),
+    "times": Stage(times, 60),
+    "exchange": Stage(beside_torch.exchange, 90),
+    "steps": Stage(beside_torch.steps, 90),
+    "updates": Stage(beside_torch.updates, 90),
 }
 
 

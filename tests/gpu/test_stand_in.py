@@ -68,7 +68,7 @@ def test_without_a_gpu_the_checks_say_what_they_would_do() -> None:
         check=False,
     )
     stages = re.findall(r"^  (\w+) +at most", done.stdout, re.MULTILINE)
-    assert done.returncode == 0 and stages[:3] == ["facts", "one", "agent"] and len(stages) == 8
+    assert done.returncode == 0 and stages[:3] == ["facts", "one", "agent"] and len(stages) == 11
     wrong = check("rank")
     assert wrong.returncode == 3 and "no stage rank: choose of facts, one" in wrong.stderr
 
@@ -77,12 +77,16 @@ def test_without_a_gpu_the_checks_say_what_they_would_do() -> None:
 @pytest.mark.full
 @pytest.mark.timeout(600)
 def test_the_checks_of_a_machine_with_a_gpu_pass_over_the_stand_in() -> None:
-    """All but the facts of a real device, and its times."""
-    stages = ("one", "agent", "ranks", "faults", "train", "rules")
+    """All but the facts of a real device; what stands beside PyTorch's own is small, and says a ratio."""
+    beside = ("exchange", "steps", "updates")
+    stages = ("one", "agent", "ranks", "faults", "train", "rules", *beside)
     done = check(*stages, **over_stand_in.environment(), STAND_IN_GPUS="1")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line for line in lines if not line.get("ok", True)] == [], done.stderr[-2000:]
     assert done.returncode == 0 and {line["stage"] for line in lines} == set(stages)
+    ratios = [line["stage"] for line in lines if "ratio" in line]
+    assert all(line["ratio"] > 0 and line["turns"] >= 5 for line in lines if "ratio" in line)
+    assert {stage: ratios.count(stage) for stage in beside} == {"exchange": 3, "steps": 2, "updates": 3}
 
 
 def check(*stages: str, **variables: str) -> "subprocess.CompletedProcess[str]":
