@@ -28,6 +28,7 @@ from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.distributed.world import Directory, World
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.experiment import Experiment
+from d5ray.frameworks.cupy.nccl_group import available
 from d5ray.frameworks.host import device_name
 from d5ray.networks.executors.executor import Allocate, Executor
 from d5ray.training.arrays import like
@@ -81,10 +82,12 @@ class Connections:
         self._check_memory()
 
     def _check_memory(self) -> None:
-        """Refuse parameters on a device where agents exchange in host memory, one array or messages."""
+        """Refuse parameters on a device where agents exchange in host memory, or by what is not installed."""
         optimizer, device = self._experiment.distributed_optimizer, device_name(self.executor.parameters)
         if device == "cpu":
             return
+        if (self._experiment.agents or 1) > 1 and self._experiment.communicator in ("auto", "nccl"):
+            available(device)
         for via, how in (
             (ExchangeVia.SHARED_MEMORY, "lets all agents change one array in host memory"),
             (ExchangeVia.PEERS, "has agents read and write each other's host memory"),

@@ -33,6 +33,7 @@ from d5ray.distributed.topologies.topology import Topology
 from d5ray.distributed.world import Directory, RealWorld, World
 from d5ray.errors import D5Error
 from d5ray.experiment import Experiment
+from d5ray.frameworks.host import device_name, gpu_uuid
 from d5ray.metrics.exports.exported_metrics import TRAINING
 from d5ray.metrics.exports.exported_rows import Readings
 from d5ray.metrics.record.model_state import ModelState
@@ -104,6 +105,8 @@ class TrainingAgent:
         experiment, rank, world, records = self.experiment, self.rank, self._world, self.records
         with blaming(repr(self), "while it built the model"):
             self.executor = executor_of(experiment, dataset, rank, share, world)
+        if uuid := gpu_uuid(self.executor.parameters):
+            records.recorder.event("device", device=device_name(self.executor.parameters), uuid=uuid)
         index = seat_of(experiment, rank).replica
         self.data = data = AgentData(experiment, dataset, index, threads=world.has_threads)
         self.connections = connections = Connections(experiment, rank, self.executor, data, world)

@@ -2,6 +2,7 @@
 
 from functools import cache
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
@@ -53,6 +54,19 @@ def device_name(array: Any) -> str:
     """cpu, or cuda:1 for an array of CuPy or PyTorch on the second GPU that the process sees."""
     device = getattr(array, "device", "cpu")
     return f"cuda:{device.id}" if hasattr(device, "id") else str(device)
+
+
+def gpu_uuid(array: Any) -> str:
+    """The UUID by which NVIDIA's driver and NVML know an array's GPU; empty for one in host memory."""
+    if not on_device(array):
+        return ""
+    if hasattr(array, "data_ptr"):
+        import torch  # noqa: PLC0415 - the caller has it
+
+        return f"GPU-{torch.cuda.get_device_properties(array.device).uuid}"
+    import cupy  # noqa: PLC0415 - the caller has it
+
+    return f"GPU-{UUID(bytes=cupy.cuda.runtime.getDeviceProperties(array.device.id)['uuid'])}"
 
 
 def flat_on_device(array: Any) -> Any:

@@ -24,6 +24,10 @@ PROGRAMS = {  # what shows runs beside d5ray's own pages
     "prometheus": "keeping what Ray shows of runs, and telling of those that stand still",
     "grafana": "the dashboards of d5ray dashboard grafana",
 }
+UNTRIED = (  # docs/guide/gpus.md says the same
+    "no real GPU has run this version yet, tests did over a stand-in: `make test-gpu` in a checkout tells "
+    "what works"
+)
 STYLES = {GOOD: "green", WARN: "yellow", BAD: "bold red"}
 
 
@@ -107,8 +111,8 @@ def _machine(facts: Mapping[str, str]) -> list[Finding]:
     else:
         findings.append(Finding("shared memory", GOOD, f"{size(shm.free)} free in /dev/shm"))
     there = _has_gpus(facts)
-    text = facts["gpus"] if there else "none: everything runs on CPUs"
-    return [*findings, Finding("GPUs", GOOD if there else WARN, text)]
+    text, advice = (facts["gpus"], UNTRIED) if there else ("none: everything runs on CPUs", "")
+    return [*findings, Finding("GPUs", GOOD if there else WARN, text, advice)]
 
 
 def _has_gpus(facts: Mapping[str, str]) -> bool:

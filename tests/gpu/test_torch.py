@@ -1,15 +1,21 @@
 """The GPU path under PyTorch, as far as it can be followed without a GPU"""
 
+import importlib.util
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+import d5ray as d5
+from d5ray.agent.connections import Connections
+from d5ray.agent.data import AgentData
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.topologies.topology import Complete
+from d5ray.distributed.world import RealWorld
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks import torch as d5torch
 from d5ray.frameworks.torch.library import Torch
@@ -32,6 +38,21 @@ def test_a_group_of_one_takes_tensors_of_a_device() -> None:
     solo.broadcast(tensor, root=0)
     solo.allreduce(tensor, "mean")
     solo.neighbor_average(tensor)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy is there")
+def test_agents_on_gpus_without_cupy_are_refused_when_they_are_built() -> None:
+    """By name, and before they wait for each other; one alone needs nobody to exchange with."""
+    executor: Any = SimpleNamespace(parameters=torch.empty(3, device="meta"))
+    given: dict[str, Any] = {"model": "lenet", "dataset": "digits", "optimizer": d5.optimizers.SGD(0.1)}
+
+    def connections(agents: int) -> Connections:
+        wanted, data = d5.Experiment(**given, agents=agents), d5.datasets.load_dataset("digits")
+        return Connections(wanted, 0, executor, AgentData(wanted, data, 0, threads=False), RealWorld())
+
+    connections(agents=1)
+    with pytest.raises(ConfigurationError, match=r"under PyTorch, needs CuPy.*d5ray\[cuda\].*CPUDevice"):
+        connections(agents=2)
 
 
 class Large(nn.Module):

@@ -287,8 +287,9 @@ def available(device: str) -> tuple[Any, Any]:
         from cupy.cuda import nccl  # noqa: PLC0415
     except ImportError as error:
         raise ConfigurationError(
-            f"the communicator 'nccl' needs CuPy, which is not installed ({error}): "
-            "pip install 'd5ray[cuda]', or choose communicator='shared_memory' or 'gloo'"
+            "the communicator 'nccl', by which agents on GPUs exchange also under PyTorch, needs CuPy, which is "
+            f"not installed ({error}): pip install 'd5ray[cuda]', or train on CPUDevice() with "
+            "communicator='shared_memory' or 'gloo'"
         ) from error
     if not getattr(nccl, "available", False):
         raise ConfigurationError(

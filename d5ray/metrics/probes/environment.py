@@ -54,7 +54,8 @@ def capture(folder: Path | None = None) -> dict[str, str]:
         "container_cpu": lambda: _limit("cpu.max", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"),
         "container_memory": lambda: _limit("memory.max", "memory/memory.limit_in_bytes"),
         "cpu_governor": _governor,
-        "gpus": _gpus,
+        "gpus": lambda: _gpus("Model"),
+        "gpu_uuids": lambda: _gpus("GPU UUID"),
         "gpu_driver": lambda: (_NVIDIA / "version").read_text().splitlines()[0].strip(),
         "git_commit": lambda: _git(folder, "rev-parse", "HEAD"),
         "git_dirty": lambda: "yes" if _git(folder, "status", "--porcelain") else "no",
@@ -166,15 +167,15 @@ def _limit(version_2: str, *version_1: str) -> str:
     raise ValueError("no control group tells")
 
 
-def _gpus() -> str:
-    """The models that the NVIDIA driver lists."""
+def _gpus(what: str) -> str:
+    """What the NVIDIA driver says of each of its GPUs, in the order of their buses, by which NVML counts."""
     if not (_NVIDIA / "gpus").is_dir():
         raise ValueError("no NVIDIA driver is loaded")
-    models = []
+    found = []
     for card in sorted((_NVIDIA / "gpus").iterdir()):
         lines = (card / "information").read_text().splitlines()
-        models += [line.partition(":")[2].strip() for line in lines if line.startswith("Model")]
-    return ", ".join(models) or "none"
+        found += [line.partition(":")[2].strip() for line in lines if line.startswith(what)]
+    return ", ".join(found) or "none"
 
 
 def _git(folder: Path | None, *arguments: str) -> str:

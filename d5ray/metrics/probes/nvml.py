@@ -21,7 +21,10 @@ DRIVER = Path("/proc/driver/nvidia/version")
 
 @final
 class Nvml(Meter):
-    """The meter of the node's GPUs; their rows' scope is `gpu 0`, `gpu 1`, …
+    """The meter of the node's GPUs; their rows' scope is `gpu 0`, `gpu 1`, … in the order of nvidia-smi.
+
+    CUDA counts what a process sees, in an order of its own: an agent's event `device` and the environment's
+    `gpu_uuids`, which has NVML's order, tell by UUID which one is whose.
 
     Energy is the counter of the device (Volta and later); where there is none, its power is integrated from
     sample to sample by the trapezoidal rule, and the rows' source says so. Both are renewed ten times a

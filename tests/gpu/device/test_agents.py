@@ -143,6 +143,19 @@ def test_the_time_of_an_update_is_the_devices(monkeypatch: pytest.MonkeyPatch) -
         assert agent.connections.optimizer.update_ns - before >= 3 * 20e6
 
 
+@on_stand_in
+def test_an_agent_says_which_gpu_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By UUID: its number is of those that the process sees, and NVML counts all of the node."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,3")
+    wanted = experiment(
+        "cupy", d5.optimizers.AllreduceSGD(), agents=1, executor_kwargs={"device": d5.GPUDevice(1)}
+    )
+    with agents_in_threads(wanted, d5.datasets.load_dataset("digits")) as ((agent,), (rows,)):
+        agent.train(1)
+    (found,) = [str(event) for event in rows.sent_events if "uuid" in str(event)]
+    assert "cuda:1" in found and "GPU-00000000-0000-0000-0000-000000000003" in found
+
+
 def test_values_of_the_host_become_an_array_beside_another() -> None:
     found = like(cupy.zeros(3, cupy.float32), np.array([1.0, 2.0, 3.0]))
     assert found.dtype == np.float32 and cupy.asnumpy(found).tolist() == [1.0, 2.0, 3.0]

@@ -25,5 +25,9 @@ def getDeviceCount():
     return count
 
 
+def getDeviceProperties(device):
+    return {"name": b"Stand-in", "uuid": bytes(15) + bytes([cuda.visible()[device]])}
+
+
 def streamQuery(ptr):
     return cuda._streams[ptr].status
