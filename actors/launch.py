@@ -19,12 +19,14 @@ from d5ray.checks import check_address, check_kind, check_path
 from d5ray.display.console import err
 from d5ray.distributed.faults.plan import Faults
 from d5ray.experiment import Experiment
+from d5ray.failures.program_state import as_before
 from d5ray.metrics.queries.binding import free_at
 from d5ray.metrics.record import store
 
 NO_FAULTS = Faults()
 
 
+@as_before()
 def launch(
     experiment: Experiment,
     *,

@@ -29,6 +29,7 @@ from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.topologies.requirements import check_topology
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.errors import ConfigurationError
+from d5ray.failures.program_state import as_before
 from d5ray.frameworks import executor_by_name, framework_name
 from d5ray.frameworks.executor_options import ExecutorOptions, device_of
 from d5ray.frameworks.jax.by_value import PackedModel
@@ -455,6 +456,7 @@ class Experiment:
             return self.dataset.validation is not None
         return bool(self.dataset_kwargs.get("validation"))
 
+    @as_before()
     def load_dataset(self) -> Dataset:
         """The data set, read from its files if it is given by name; raises `DataError`.
 

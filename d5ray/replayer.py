@@ -14,6 +14,7 @@ from d5ray.checks import check_path
 from d5ray.distributed.simulation.recorded_order import Recorded, RecordedSchedule
 from d5ray.errors import AgentError, ConfigurationError, PeerLost
 from d5ray.experiment import Experiment
+from d5ray.failures.program_state import as_before
 from d5ray.metrics.probes.environment import d5ray_version
 from d5ray.metrics.record.artifacts import kept_parameters
 from d5ray.metrics.record.store import Run
@@ -43,6 +44,7 @@ class Replay:
         return self.difference <= self.tolerance
 
 
+@as_before()
 def replay(run: Run | str | Path, *, trust: bool = False) -> Replay:
     """Do again, in the simulation, exactly what the agents of an asynchronous run did, in its order.
 

@@ -15,6 +15,7 @@ from d5ray.distributed.simulation.links import Links, UniformLinks
 from d5ray.distributed.simulation.world import Simulation
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
+from d5ray.failures.program_state import as_before
 from d5ray.metrics.record import store
 from d5ray.simulated.group import SimulatedGroup
 
@@ -23,6 +24,7 @@ A_MILLISECOND = ConstantTime()
 NO_FAULTS = Faults()
 
 
+@as_before()
 def simulate(
     experiment: Experiment,
     network: Links = DATA_CENTRE,
@@ -40,7 +42,8 @@ def simulate(
     Their gradients are real, their times are virtual: network says what messages cost, compute how long a
     gradient takes, and the experiment's `slow` who takes longer. Everything else takes no time. The same
     seed gives the same parameters and the same tables, to the last bit on the same processor with the same
-    libraries; only the run's name differs.
+    libraries; only the run's name differs. The program's own random streams, threads, modes and environment
+    are as before after every call, of this and of the group's methods.
 
     root: the folder in which the run's own is made, by default `runs_root()`. order: of what agents ask of
     servers and of each other, by default as it arrives.

@@ -4,7 +4,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final, Self, final
 
 import pyarrow as pa
-import threadpoolctl
 
 from d5ray.experiment import Experiment
 from d5ray.metrics.probes.environment import capture
@@ -48,5 +47,7 @@ def load_meanwhile(experiment: Experiment) -> Dataset:
     Ray forks this process, and a fork ends OpenBLAS's threads: a product that they compute just then would
     wait for them for ever. So products are computed by this thread alone.
     """
+    import threadpoolctl  # noqa: PLC0415 - it changes the environment as it is imported
+
     with threadpoolctl.threadpool_limits(1, user_api="blas"):
         return experiment.load_dataset()

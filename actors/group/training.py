@@ -25,6 +25,7 @@ from d5ray.distributed.topologies.plain_data import drawn
 from d5ray.errors import AgentError, ConfigurationError, D5Error, first_line
 from d5ray.experiment import Experiment
 from d5ray.failures.interrupts import held
+from d5ray.failures.program_state import Apart, apart
 from d5ray.failures.tracebacks import keep
 from d5ray.failures.unforeseen import foreseen
 from d5ray.metrics.record.artifacts import MODEL
@@ -43,7 +44,7 @@ class TrainingRun(ABC):
 
     run_id, folder: of the run's tables. communicator: the backend by which the agents exchange. built: what
     an agent made of the experiment. beside: called again and again while agents train, by whoever waits for
-    them. startup_seconds: of what a start did, in order.
+    them. startup_seconds: of what a start did, in order. apart: what a simulation has of the program's state.
     """
 
     agents: list[Any]
@@ -57,6 +58,7 @@ class TrainingRun(ABC):
     def __init__(self, plan: RunPlan) -> None:
         self.experiment, self.run_id, self.folder = plan.experiment, plan.run_id, plan.folder
         self._plan = plan
+        self.apart = Apart()
         assert plan.experiment.topology is not None
         self._graph = drawn(plan.experiment.topology)
         self._begun: float | None = None  # when the first training did
@@ -78,6 +80,7 @@ class TrainingRun(ABC):
         return self._outcome
 
     @final
+    @apart
     def train(self, steps: int | None = None, *, epochs: int | None = None, progress: bool = True) -> Outcome:
         """Let all agents do `steps` further steps, or `epochs` (default: the experiment's); wait for them.
 
@@ -122,6 +125,7 @@ class TrainingRun(ABC):
         return self._outcome
 
     @final
+    @apart
     def resume(self, checkpoint: Checkpoints) -> None:
         """Go on from a checkpoint, before the first training."""
         self._cut = self._resume(checkpoint)
@@ -149,6 +153,7 @@ class TrainingRun(ABC):
         return self.model_state(rank).state_dict()
 
     @final
+    @apart
     def model(self, rank: int | str = 0) -> Any:
         """The trained model: the experiment's module with the tensors of `state_dict`, in evaluation mode.
 
@@ -157,6 +162,7 @@ class TrainingRun(ABC):
         return model_of(self.experiment, self.model_state(rank))
 
     @final
+    @apart
     def model_state(self, rank: int | str = 0) -> ModelState:
         """The trained model as named tensors, which `write` keeps as a file; see `state_dict` for rank."""
         if self._closed:
@@ -195,6 +201,7 @@ class TrainingRun(ABC):
         """Bring into `tables` what agents have recorded by now; called `beside` a training."""
 
     @final
+    @apart
     def close(self, *, verdict: str | None = None, verdicts: pa.Table | None = None) -> None:
         """End the agents and complete the run's folder; every row that an agent recorded must be in it."""
         if self._closed:
@@ -291,7 +298,7 @@ class TrainingRun(ABC):
                 warnings.warn(
                     f"{schedule!r} plans something at {planned}, but the run ends after "
                     f"{length}: it never happens",
-                    stacklevel=3,
+                    stacklevel=4,
                 )
 
     def _interrupted(self, step: int) -> None:

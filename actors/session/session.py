@@ -29,6 +29,7 @@ from d5ray.actors.session.tokens import check_token
 from d5ray.checks import check_address
 from d5ray.display.visible_text import one_line
 from d5ray.errors import D5Error, PlacementError, RayLost, first_line
+from d5ray.failures.program_state import as_before
 from d5ray.failures.tracebacks import keep
 from d5ray.identity import checkout
 
@@ -150,6 +151,7 @@ def connect(address: str | None, *, cpus: int, metadata: dict[str, str], quiet: 
     return _session
 
 
+@as_before()
 def shutdown() -> None:
     """Disconnect; an embedded Ray ends, with all its processes and its folder. Harmless when nothing runs.
 

@@ -12,6 +12,7 @@ from d5ray.distributed.checkpoints.folder import MANIFEST, CheckpointFolder
 from d5ray.distributed.checkpoints.named_tensors import model_arrays
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
+from d5ray.failures.program_state import as_before
 from d5ray.frameworks import framework_name
 from d5ray.frameworks.initial_values import trained_network
 from d5ray.metrics.judge.run_series import RunSeries
@@ -58,6 +59,7 @@ def model_of(experiment: Experiment, state: ModelState) -> Any:
     )
 
 
+@as_before()
 def load_model(run: str | Path | Run, *, trust: bool = False) -> Any:
     """The trained model that a run keeps, or that of a checkpoint, made again, in evaluation mode.
 
@@ -87,6 +89,7 @@ def checkpoint_state(path: str | Path, root: Path | None = None) -> ModelState:
     return ModelState.of_file(model_arrays(tensors), facts, str(found))
 
 
+@as_before()
 def export_model(run: str | Path | Run, to: str, out: Path | None = None, *, trust: bool = False) -> Path:
     """Write a trained model, as `load_model` finds it, for other programs; where it went.
 

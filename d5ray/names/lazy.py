@@ -1,5 +1,6 @@
 """A namespace's attributes, found when they are asked for; the module of one public name is imported alone"""
 
+import random
 import sys
 import warnings
 from collections.abc import Callable
@@ -40,7 +41,9 @@ def lazily(namespace: str) -> tuple[Callable[[str], Any], Callable[[], list[str]
             return sorted(table(namespace))
         if name in table(namespace):
             module = table(namespace)[name]
+            before = random.getstate()  # from which libraries such as rich draw as they are imported
             found = import_module(f"{TOP}.{name}") if module == TOP else getattr(import_module(module), name)
+            random.setstate(before)
         elif (now := RENAMED.get(name, name)) in places() and namespace in (TOP, places()[now]):
             warnings.warn(
                 f"{namespace.replace(TOP, 'd5', 1)}.{name} is {shown(now)} now, and the old name goes with "

@@ -11,6 +11,7 @@ import numpy as np
 
 from d5ray.checks import check_kind, check_text
 from d5ray.errors import ConfigurationError, nearest
+from d5ray.failures.program_state import as_before
 from d5ray.networks.executors.framework_of_model import framework_of
 from d5ray.networks.graph import edits
 from d5ray.networks.graph import subgraph as parts
@@ -81,6 +82,7 @@ class Network(NetworkView):
         return network
 
     @classmethod
+    @as_before()
     def from_model(cls, model: Any, *samples: Any, **options: Any) -> "Network":
         """The network of a PyTorch module, of which sample inputs tell the shapes, or of a Keras model.
 

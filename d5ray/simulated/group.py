@@ -14,6 +14,7 @@ from d5ray.actors.group.progress_bar import Bar
 from d5ray.actors.group.run_row import RunOrigin, RunPlan, new_run_id
 from d5ray.actors.group.training import TrainingRun
 from d5ray.actors.metrics.wishes import check_resize
+from d5ray.agent.building import load_framework
 from d5ray.agent.faults import Do
 from d5ray.agent.loop import Progress
 from d5ray.agent.outcome import Outcome
@@ -25,6 +26,7 @@ from d5ray.distributed.faults.plan import Faults
 from d5ray.distributed.simulation.clock import WATCH_EVENTS, VirtualEvent
 from d5ray.distributed.simulation.world import Simulation
 from d5ray.experiment import Experiment
+from d5ray.failures.program_state import apart
 from d5ray.metrics.probes.environment import capture
 from d5ray.metrics.probes.numeric_libraries import computing
 from d5ray.metrics.record.model_state import ModelState
@@ -76,6 +78,11 @@ class SimulatedGroup(TrainingRun):
 
     def open(self, checkpoint: Checkpoints | None = None) -> None:
         """Build the models, form the group, go on from a checkpoint, and begin the run's folder."""
+        load_framework(self.experiment)  # whose random streams are kept then
+        self._open(checkpoint)
+
+    @apart
+    def _open(self, checkpoint: Checkpoints | None) -> None:
         dataset = self.experiment.load_dataset()
         self.built, *_ = self._members.build(dataset)
         self._forming.epochs = self.built.epochs

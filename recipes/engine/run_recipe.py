@@ -7,6 +7,7 @@ from typing import Any
 
 from d5ray.checks import check_count, check_kind
 from d5ray.errors import ConfigurationError
+from d5ray.failures.program_state import as_before
 from d5ray.recipes.engine.recipe import Recipe, Result
 
 
@@ -35,11 +36,13 @@ def run_recipe(
     check_kind("name", name, str | None, "a text")
     check_kind("overrides", overrides, Mapping | None, "a dictionary of values by keys")
     caller = sys._getframe(1).f_globals
-    recipe = Recipe.of(
-        fixed, mutable, metrics, name=name or Path(caller.get("__file__", "recipe")).stem, overrides=overrides
-    )
-    if seeds != 1 and resume is not None:
-        raise ConfigurationError(f"seeds={seeds} and resume={resume!r} exclude each other: give one of them")
-    if seeds != 1:
-        return several.run(recipe, seeds, address=address, quiet=quiet)
-    return runner.run(recipe, address=address, quiet=quiet, resume=resume)
+    name = name or Path(caller.get("__file__", "recipe")).stem
+    with as_before():
+        recipe = Recipe.of(fixed, mutable, metrics, name=name, overrides=overrides)
+        if seeds != 1 and resume is not None:
+            raise ConfigurationError(
+                f"seeds={seeds} and resume={resume!r} exclude each other: give one of them"
+            )
+        if seeds != 1:
+            return several.run(recipe, seeds, address=address, quiet=quiet)
+        return runner.run(recipe, address=address, quiet=quiet, resume=resume)

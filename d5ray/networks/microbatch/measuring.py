@@ -10,6 +10,7 @@ import numpy as np
 
 from d5ray.checks import check_count, check_items, check_kind, check_number, shown
 from d5ray.errors import ConfigurationError
+from d5ray.failures.program_state import as_before
 from d5ray.networks.executors.graph_executor import Arrays, GraphExecutor
 from d5ray.networks.microbatch.alone import alone, bytes_of_tensors
 from d5ray.networks.microbatch.executor import MicroBatched
@@ -39,6 +40,7 @@ class StepCost:
     peak_bytes: int
 
 
+@as_before()
 def step_costs(
     factory: Factory,
     network: Network,
@@ -89,6 +91,7 @@ def fastest_within(costs: Mapping[int, StepCost], limit_bytes: int) -> int:
     return min(fitting, key=lambda each: (costs[each].seconds, costs[each].peak_bytes))
 
 
+@as_before()
 def layer_kernels(
     factory: Factory,
     network: Network,

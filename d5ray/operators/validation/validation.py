@@ -8,6 +8,7 @@ import numpy as np
 
 from d5ray.checks import check_choice, check_count, check_items, check_kind, check_path, check_rate, shown
 from d5ray.errors import ConfigurationError, D5Error, OperatorError, ValidationError, first_line
+from d5ray.failures.program_state import as_before
 from d5ray.operators.custom.custom_operator import CustomOp
 from d5ray.operators.framework import Framework, Numbers, Tensor, as_tuple, framework_of
 from d5ray.operators.nodes.bound_operator import BoundOperator
@@ -35,6 +36,7 @@ Report = TypeVar("Report", ForwardReport, GradientReport, RepeatabilityReport)
 # -- forward -------------------------------------------------------------------------------------------------
 
 
+@as_before()
 def check_forward(
     operator: Any,
     inputs: Inputs,
@@ -87,6 +89,7 @@ def check_forward(
 # -- gradients -----------------------------------------------------------------------------------------------
 
 
+@as_before()
 def check_gradient(
     operator: Any,
     inputs: Inputs,
@@ -184,6 +187,7 @@ def _point(
 # -- run against run -----------------------------------------------------------------------------------------
 
 
+@as_before()
 def check_repeatability(
     operator: Any, inputs: Inputs, runs: int = 10, *, tolerance: float = 0.0
 ) -> RepeatabilityReport:

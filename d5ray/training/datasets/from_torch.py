@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
+from d5ray.failures.program_state import as_before
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.fields import Fields, Name
 from d5ray.training.datasets.objects import dataset_of
 
 
+@as_before()
 def from_torch(
     train: Any,
     *,

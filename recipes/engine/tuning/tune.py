@@ -14,6 +14,7 @@ from d5ray.checks import check_address, check_count, check_kind
 from d5ray.display.console import err
 from d5ray.errors import AgentError, ConfigurationError, first_line
 from d5ray.experiment import Experiment
+from d5ray.failures.program_state import as_before
 from d5ray.identity.canonical import canonical
 from d5ray.metrics.definitions.catalogue import Metric, as_criterion
 from d5ray.metrics.judge.run_series import TUNING
@@ -31,6 +32,7 @@ from d5ray.recipes.engine.tuning.tuned import TrialOutcome, Tuned, best_of, tabl
 Parts = tuple[Mapping[str, Any], Mapping[str, Any], list[Any]]
 
 
+@as_before()
 def tune(
     recipe: str | Path | ModuleType | Parts,
     space: Mapping[str, Any],
