@@ -2,7 +2,7 @@
 
 import copy
 import itertools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -11,7 +11,7 @@ import numpy as np
 from d5ray.agent.data import AgentData
 from d5ray.agent.mesh import left, meet, replicas, seat_of
 from d5ray.agent.user_errors import blaming
-from d5ray.distributed.checkpoints.equality import EqualityCheck
+from d5ray.distributed.checkpoints.equality import EqualityCheck, gathered
 from d5ray.distributed.checkpoints.rollback import Committed, RestartPoint, begun_anew, prove
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.simple.absent import Absent
@@ -247,6 +247,7 @@ class Connections:
             self.server.begin(executor.parameters)
         executor.use_buffers(self.server.allocate)
         self.server.pull(into=executor.parameters)
+        executor.forbid_adopting("parameter servers")
 
     def _bind(self, communication: Communicator, step: int = 0) -> None:
         experiment = self._experiment
@@ -286,6 +287,36 @@ class Connections:
         """Keep the state as it is now, after that many steps, if a death may ask for it."""
         if self.committed is not None:
             self.committed.keep(step, self.optimizer, self.executor)
+
+    def follow_model(self, step: int) -> None:
+        """Adopt what an event or the model itself has put in parameters' places, before a step; see `adopt`.
+
+        All agents train parameters that were released, from here on. Raises `ConfigurationError` where the
+        distributed optimizer cannot, or where not all agents have released them.
+        """
+        executor, communication = self.executor, self.communication
+        executor.adopt()
+        if not executor.released:
+            return
+        assert communication is not None
+        self.optimizer.check_growing()
+        before = executor.slots
+        executor.take_released()
+        counts = gathered(np.array([len(executor.parameters)]), communication, executor.parameters)
+        if len(set(counts.ravel().tolist())) > 1:
+            raise ConfigurationError(
+                f"the model has released parameters by requires_grad_(True) before step {step}, and agents "
+                f"train {', '.join(map(str, counts.ravel()))} numbers now: release the same on all agents"
+            )
+        executor.use_buffers(communication.allocate)
+        communication.broadcast(executor.parameters, root=0)
+        self.optimizer.grow(before)
+        self.commit(step)
+
+    def release(self, names: Collection[str], step: int) -> None:
+        """Let the model train all parameters of these names, as it did when a checkpoint was written."""
+        self.executor.release(set(names) - {slot.name for slot in self.executor.slots})
+        self.follow_model(step)
 
     def pause(self, step: int) -> None:
         """Keep the state as it is now, after that many steps, for a group with others."""

@@ -103,6 +103,8 @@ class AgentEvents:
     def resume(self, path: str, step: int) -> Saved:
         """Bring the executor, the optimizer and the events to where they were."""
         found = Checkpoints(path, step)
+        if not self._connections.within:
+            self._connections.release([name for name, *_ in found.manifest["tensors"]], step)
         saved = restore(found, self._savers, self._connections.optimizer, self._executor, self._events)
         self.finalized = saved.settled
         self.moment.step, self.moment.epoch = saved.step, saved.epoch

@@ -178,6 +178,7 @@ class TrainingLoop:
             for hook in before_step:
                 hook(moment)
 
+            connections.follow_model(step)
             meter.begin()
             optimizer.step(batch)
             ended = now()
@@ -251,6 +252,7 @@ class TrainingLoop:
 
     def _finalize(self) -> None:
         """Bring into the executor what is to be evaluated, and evaluate it where that is wanted."""
+        self._connections.executor.adopt()
         self._connections.optimizer.settle()
         self._events.finalized = self._events.aside = True
         if self._experiment.evaluate_test and self._data.dataset.tests_at_end and self._evaluates:

@@ -2,7 +2,19 @@
 
 import math
 import sys
-from typing import Any
+from typing import Any, Final
+
+NO_GRADIENT: Final = -0.0  # what stands for none in a flat gradient: a sum is -0.0 where all summands are
+
+
+def is_negative_zero(array: Any) -> bool:
+    """True if every element is -0.0, as a parameter has it that has no gradient.
+
+    >>> import numpy
+    >>> is_negative_zero(numpy.array([-0.0])), is_negative_zero(numpy.array([-0.0, 0.0]))
+    (True, False)
+    """
+    return bool(((array == 0) & library_of(array).signbit(array)).all())
 
 
 def zeros_like(array: Any) -> Any:

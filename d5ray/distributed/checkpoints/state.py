@@ -25,6 +25,7 @@ from d5ray.networks.executors.executor import Executor
 from d5ray.training.arrays import library_of
 from d5ray.training.events.event import Event
 from d5ray.training.optimizers.deep500_rules import ThreeStepOptimizer
+from d5ray.training.optimizers.native import Engine
 
 Array = np.ndarray[Any, Any]
 
@@ -72,7 +73,9 @@ class _Packer:
     values_of: Callable[[Any, str], Any]
 
     def packed(self, value: Any, name: str) -> Any:
-        if value is None or isinstance(value, (bool, int, float, str)):
+        if value is None or isinstance(value, Engine):  # which is made anew from what it remembers
+            return None
+        if isinstance(value, (bool, int, float, str)):
             return value
         if isinstance(value, np.generic):
             return {"scalar": value.item(), "dtype": value.dtype.str}

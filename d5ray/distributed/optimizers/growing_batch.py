@@ -8,7 +8,7 @@ from d5ray.checks import check_count, check_items
 from d5ray.distributed.buffers import SynchronizedBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError
-from d5ray.training.arrays import zeros_like
+from d5ray.training.arrays import NO_GRADIENT, zeros_like
 from d5ray.training.batches.batch import Batch
 
 
@@ -51,7 +51,7 @@ class GrowingBatch(DistributedOptimizer):
         if batch.step >= self.until:
             k = self.factor ** sum(batch.step >= milestone for milestone in self.milestones)
             self.until = batch.step + k
-            self.sum[...] = self.samples[...] = 0
+            self.sum[...], self.samples[...] = NO_GRADIENT, 0
         self.sum += len(batch.labels) * self.gradient(replace(batch, weight=1.0))
         self.samples += len(batch.labels)
         if batch.step + 1 == self.until:

@@ -18,7 +18,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.executor import Executor
 from d5ray.networks.executors.slots import Slot
 from d5ray.networks.vector import Vector
-from d5ray.training.arrays import wait_for
+from d5ray.training.arrays import NO_GRADIENT, copy_of, is_negative_zero, wait_for, zeros_like
 from d5ray.training.batches.batch import Batch
 from d5ray.training.optimizers.optimizer import Optimizer, State
 
@@ -93,6 +93,7 @@ class DistributedOptimizer(ABC):
     loss: float = float("nan")
     update_ns: int = 0
     _moment: int = 0  # the step of the run that is under way
+    _unused: tuple[str, ...] = ()  # parameters that got no gradient here in the last pass
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -175,6 +176,32 @@ class DistributedOptimizer(ABC):
                     "after start: make it there, or take it out"
                 )
 
+    @final
+    def grow(self, before: tuple[Slot, ...]) -> None:
+        """Go on with more parameters than before; what the base optimizer remembers of these stays."""
+        now, x = self._executor.slots, self._executor.parameters
+        self._ranges = ((0, len(x)),)
+        for state in list(self._states.values()):
+            self._states = {self._ranges[0]: self.base.grown(state, x, before, now)}
+        self.start()
+
+    @final
+    def check_growing(self) -> None:
+        """Raise `ConfigurationError` where parameters that the model has released cannot be taken over."""
+        whole, why = (0, len(self._executor.parameters)), ""
+        if self.one_sided:
+            why = "servers or other agents hold the parameters"
+        elif self.shared_state or self.own_state:
+            why = "it has arrays of the size of the parameters"
+        elif self._states.keys() - {whole}:
+            why = "each agent has the update rule's state of a part of the parameters"
+        if why:
+            raise ConfigurationError(
+                "the model has released parameters by requires_grad_(True) in training, which "
+                f"{type(self).__name__} cannot take over, since {why}: let them require gradients from the "
+                "start, or choose another distributed optimizer, such as AllreduceSGD"
+            )
+
     @property
     def x(self) -> Vector:
         """The flat parameters (n,). Assigning copies into the buffer that the model's tensors view."""
@@ -207,7 +234,8 @@ class DistributedOptimizer(ABC):
         """The flat gradient (n,) of the loss on this agent's samples at self.x, times the batch's weight.
 
         The weight is 1 but where a remainder gives agents shares of different size; with it the mean over
-        the agents is the mean over the samples. An agent without samples gets zeros.
+        the agents is the mean over the samples. An agent without samples gets zeros. A parameter without a
+        gradient gets -0.0: if it has that from all agents, `apply` leaves it as it is, as PyTorch does.
 
         on_ready(bucket) is called for every bucket (a piece of the flat gradient, see `buckets`) as soon as
         it is complete, while the backward pass goes on: in the same order on every agent, with or without
@@ -227,7 +255,7 @@ class DistributedOptimizer(ABC):
 
         if len(batch.labels) == 0:
             self.loss = float("nan")
-            gradients[...] = 0
+            gradients[...] = NO_GRADIENT
             for begin, end in self._ranges if on_ready else ():
                 announce(begin, end)
         elif on_ready:
@@ -236,6 +264,10 @@ class DistributedOptimizer(ABC):
             self.loss = self._executor.inference_and_backprop(batch.inputs, batch.labels)
             if weight != 1.0:
                 gradients *= weight
+        unused = self._executor.unused if len(batch.labels) else self.slots
+        self._unused = tuple(slot.name for slot in unused)
+        if self._unused and len(batch.labels) and ExchangeVia.SERVERS in self.exchange:
+            self._check_servers_leave_unused()
         return gradients
 
     @final
@@ -248,9 +280,40 @@ class DistributedOptimizer(ABC):
         now = self.communication.scheduler.now
         begin = now()
         part = slice(0, len(gradient)) if part is None else part
-        self.base.step(self._executor.parameters[part], gradient[part], self._state_of(part))
+        unused = self._unused_in(gradient, part) if self._unused else ()
+        self.base.step(self._executor.parameters[part], gradient[part], self._state_of(part), unused)
         wait_for(gradient)  # else the time is that of the launches, and the next pass's has the rest
         self.update_ns += now() - begin
+
+    def _check_servers_leave_unused(self) -> None:
+        """Raise `ConfigurationError` where servers would move a parameter that has no gradient.
+
+        They know no tensors, and take it for a gradient of zero.
+        """
+        x = copy_of(self.x[: min(len(self.x), 4)])
+        x[...] = 1
+        before, rule = copy_of(x), self.server_optimizer or self.base
+        if rule.whole:
+            return
+        rule.step(x, zeros_like(x), rule.state(x))
+        if not bool((x == before).all()):
+            raise ConfigurationError(
+                f"the model's parameter {self._unused[0]!r} got no gradient in step {self._moment}, and "
+                f"parameter servers would move it all the same, by {rule!r}: let it require no gradient, "
+                "leave weight decay out, or choose a distributed optimizer without servers, such as "
+                "AllreduceSGD, which leaves it as it is"
+            )
+
+    def _unused_in(self, gradient: Any, part: slice) -> tuple[Slot, ...]:
+        """The tensors, or pieces of them, in a part of x that no agent has a gradient of, by their marks."""
+        found, names = [], frozenset(self._unused)
+        for slot in self.slots:
+            begin, end = max(slot.offset, part.start), min(slot.offset + slot.size, part.stop)
+            if slot.name in names and begin < end and is_negative_zero(gradient[begin:end]):
+                whole = end - begin == slot.size
+                shape = slot.shape if whole else (end - begin,)
+                found.append(Slot(slot.name, begin - part.start, shape))
+        return tuple(found)
 
     def _state_of(self, part: slice) -> State:
         """The base optimizer's state of a part of the parameters."""

@@ -13,6 +13,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.frameworks.executor_options import AS_IT_IS, ExecutorOptions
 from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.frameworks.torch.library import chosen
+from d5ray.frameworks.torch.model_calls import called, scores_of
 from d5ray.frameworks.torch.modules import (
     CausalAttention,
     Joined,
@@ -28,6 +29,7 @@ from d5ray.frameworks.torch.network_module import NetworkModule
 from d5ray.frameworks.torch.precision import PassPrecision
 from d5ray.frameworks.torch.recomputing import recompute
 from d5ray.frameworks.torch.tensors import tensor_of
+from d5ray.frameworks.torch.trained_tensors import learning_parts
 from d5ray.networks.device import Device
 from d5ray.networks.executors.labelled_network import check_one_of_each
 from d5ray.networks.executors.named_tensors import check_tensors
@@ -223,13 +225,22 @@ def executor(
     network = precision.prepared(network.to(own))
     if options.recompute:
         recompute(network)
-    made = TorchExecutor(network, loss, own, precision, _compiled(network) if options.compile else None)
-    output = (
-        _tried_tree(made, sample_shape) if is_inner(sample_shape) else _tried(made, network, sample_shape)
-    )
+    output = _tried(network, sample_shape, partial(_scores, precision=precision, device=own))
     if output is not None:
         loss.check(output, classes)
-    return made
+    return TorchExecutor(
+        network, _own(loss, own, precision), own, precision, _compiled(network) if options.compile else None
+    )
+
+
+def _own(loss: Loss, device: torch.device, precision: PassPrecision) -> Loss:
+    """The loss, of which an agent has a copy on its device where it has parameters, since it trains them."""
+    if not learning_parts(loss):
+        return loss
+    loss = copy.deepcopy(loss)
+    for part in learning_parts(loss).values():
+        precision.prepared(part.to(device))
+    return loss
 
 
 def _compiled(network: nn.Module) -> "CompiledForward":
@@ -238,39 +249,45 @@ def _compiled(network: nn.Module) -> "CompiledForward":
     return CompiledForward(network)
 
 
-def _tried_tree(made: TorchExecutor, sample_shape: Any) -> tuple[int, ...] | None:
-    """The output's shape for two samples of several arrays; None where neither numbers nor tokens fit.
+def _tried(network: nn.Module, sample_shape: Any, scores: Any) -> tuple[int, ...] | None:
+    """The shape of a model's scores of two samples, of numbers, or of tokens where it takes nothing else.
 
-    Shapes do not tell types, so that the first batch may tell more.
+    None for samples of several arrays where neither fits: shapes do not tell types, so that the first batch
+    may tell more. The pass is a copy's: the model itself has not been called when training begins.
     """
-    for kind in (np.float32, np.int64):
-        try:
-            return tuple(made.inference(mapped(partial(_zeros, kind), sample_shape)).shape)
-        except OF_THE_DEVICE:
-            raise
-        except (RuntimeError, ValueError, TypeError, IndexError):
-            continue
-    return None
+    several = is_inner(sample_shape)
+    tokens = several or any(isinstance(part, nn.Embedding) for part in network.modules())
+    failures = []
+    before = torch.get_rng_state()
+    try:
+        for kind in (np.float32, np.int64)[: 1 + tokens]:
+            try:
+                return tuple(scores(_copied(network), mapped(partial(_zeros, kind), sample_shape)).shape)
+            except OF_THE_DEVICE:
+                raise
+            except (RuntimeError, ValueError, TypeError, IndexError) as error:
+                failures.append(error)
+    finally:
+        torch.set_rng_state(before)
+    if several:
+        return None
+    why = failures[-1]
+    raise ConfigurationError(f"the model does not take samples of shape {sample_shape}: {why}") from why
+
+
+def _scores(network: nn.Module, samples: Any, precision: PassPrecision, device: torch.device) -> torch.Tensor:
+    given = mapped(lambda each: precision.sample(torch.from_numpy(each).to(device)), samples)
+    with torch.no_grad():
+        return scores_of(called(network.eval(), given))
+
+
+def _copied(network: nn.Module) -> nn.Module:
+    """A copy of a model; the model itself where it cannot be copied."""
+    try:
+        return copy.deepcopy(network)
+    except (RuntimeError, TypeError):
+        return network
 
 
 def _zeros(kind: Any, shape: Shape) -> np.ndarray[Any, Any]:
     return np.zeros((2, *shape), kind)
-
-
-def _tried(made: TorchExecutor, network: nn.Module, sample_shape: Shape) -> tuple[int, ...]:
-    """The shape of the output for two samples of numbers, or of tokens where a model takes nothing else."""
-    probe = np.zeros((2, *sample_shape), dtype=np.float32)
-    try:
-        try:
-            output = made.inference(probe)
-        except RuntimeError:
-            if not any(isinstance(part, nn.Embedding) for part in network.modules()):
-                raise
-            output = made.inference(probe.astype(np.int64))
-    except OF_THE_DEVICE:
-        raise
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        raise ConfigurationError(
-            f"the model does not take samples of shape {sample_shape}: {error}"
-        ) from error
-    return tuple(output.shape)

@@ -1,7 +1,7 @@
 """The level-1 executor of PyTorch: a native module whose tensors are views into two flat buffers."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, final
 
@@ -9,19 +9,22 @@ import numpy as np
 import torch
 from torch import nn
 
+from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch.library import Torch, numbers
 from d5ray.frameworks.torch.model_calls import called, output_and_loss, right_ones, scores_of
-from d5ray.frameworks.torch.module_buffers import ModuleBuffers, trained
+from d5ray.frameworks.torch.module_buffers import ModuleBuffers
 from d5ray.frameworks.torch.network_module import own_names
 from d5ray.frameworks.torch.precision import LossScale, PassPrecision
+from d5ray.frameworks.torch.trained_tensors import TrainedTensors, learning_parts
 from d5ray.networks.executors.evaluation import evaluated, samples_at_once
-from d5ray.networks.executors.executor import Evaluation, Executor
+from d5ray.networks.executors.executor import Evaluation, Executor, FlatExecutor
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.graph_executor import PASS_APART
-from d5ray.networks.executors.slots import by_name
+from d5ray.networks.executors.slots import Slot, by_name
 from d5ray.networks.executors.trees import mapped
 from d5ray.operators.loss import Loss
+from d5ray.training.arrays import NO_GRADIENT
 
 if TYPE_CHECKING:
     from d5ray.frameworks.torch.compiled import CompiledForward
@@ -55,14 +58,47 @@ class TorchExecutor(Executor):
         self._compiled = compiled
         self._library = Torch(device)
         self._on_cpu, self._synchronize = self._library.on_host, self._library.synchronize
-        named = trained(module)
-        self._tensors = tuple(named.values())
+        self._trained = TrainedTensors({"": module} | learning_parts(loss))
         self._buffers = ModuleBuffers(module)
-        counters = self._buffers.counters
-        self._hold(FlatBuffers(named, self._buffers.floating, self._library, counters=counters))
+        self._hold(self._laid())
         self._generator = self._library.generator
         self._first_seed = 0  # of what the network draws in training,
         self._passes = 0  # the passes until now
+
+    def _laid(self) -> FlatBuffers:
+        """Flat buffers of what is trained now."""
+        counters = self._buffers.counters
+        return FlatBuffers(self._trained.named, self._buffers.floating, self._library, counters=counters)
+
+    def _hold(self, holder: FlatBuffers | FlatExecutor) -> None:
+        super()._hold(holder)
+        assert isinstance(holder, FlatBuffers)
+        values, gradients = holder.parameter_views, holder.gradient_views
+        self._trained.lie_in(self.slots, values, gradients, self.gradients)
+
+    def adopt(self) -> None:
+        self._trained.adopt()
+
+    @property
+    def unused(self) -> tuple[Slot, ...]:  # type: ignore[override]
+        """The parameters that got no gradient in the last pass."""
+        return self._trained.unused
+
+    @property
+    def released(self) -> bool:  # type: ignore[override]
+        """True if parameters require gradients that required none before."""
+        return self._trained.released
+
+    def release(self, names: Collection[str]) -> None:
+        self._trained.release(names)
+
+    def forbid_adopting(self, holder: str) -> None:
+        self._trained.holder = holder
+
+    def take_released(self) -> None:
+        self._trained.take_released()
+        self._buckets = None
+        self._hold(self._laid())
 
     def draw_from(self, seed: int, rank: int) -> None:
         self._passes = 0
@@ -85,7 +121,8 @@ class TorchExecutor(Executor):
 
     def _pass(self, inputs: Any, labels: Any, on_ready: OnReady | None, scale: float = 1.0) -> float:
         """The loss of a pass, whose gradients are those of scale times it."""
-        self.gradients.zero_()
+        trained = self._trained
+        trained.begin_pass(self.parameters)
         begin = perf_counter_ns()
         self._generator.manual_seed((self._first_seed + self._passes * PASS_APART) % SEEDS)
         with self._precision.computing():
@@ -100,6 +137,10 @@ class TorchExecutor(Executor):
                 torch.autograd.backward(scaled)
             else:
                 elsewhere = self._announcing_backward(scaled, on_ready)
+        if on_ready is None:
+            trained.adopt()
+            trained.gather()
+        trained.end_pass(self.parameters)
         self._synchronize()
         self.forward_ns += middle - begin
         self.backward_ns += perf_counter_ns() - middle - elsewhere
@@ -145,12 +186,19 @@ class TorchExecutor(Executor):
 
     def _announcing_backward(self, loss: torch.Tensor, on_ready: OnReady) -> int:
         """The backward pass with a hook on every parameter; returns the nanoseconds spent in on_ready."""
-        announcer = self._announcer(on_ready)
+        announcer, trained = self._announcer(on_ready), self._trained
+        trained.adopt()  # which moves nothing that is announced
+        self.gradients.fill_(NO_GRADIENT)
+
+        def arrived(slot: int) -> None:
+            trained.gather_one(slot)
+            announcer.arrived(slot)
+
         hooks = [
             tensor.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-                lambda _, slot=slot: announcer.arrived(slot)
+                lambda _, slot=slot: arrived(slot)
             )
-            for slot, tensor in enumerate(self._tensors)
+            for slot, tensor in enumerate(trained.tensors)
             if tensor.requires_grad  # it may have been frozen since
         ]
         try:
@@ -158,6 +206,7 @@ class TorchExecutor(Executor):
         finally:
             for hook in hooks:
                 hook.remove()
+        trained.note_unused()
         announcer.finish()
         return announcer.nanoseconds
 
@@ -174,15 +223,25 @@ class TorchExecutor(Executor):
         right = right_ones(scores_of(output), truth, self.loss) if self.loss.classifies else 0
         return loss.item(), right
 
+    def numpy_parameters(self) -> np.ndarray[Any, Any]:
+        self._adopt_for_reading()
+        return super().numpy_parameters()
+
+    def _adopt_for_reading(self) -> None:
+        """Adopt what can be; an error is for the next step, and who reads gets the last values."""
+        with suppress(ConfigurationError):
+            self.adopt()
+
     def named_state(self) -> dict[str, np.ndarray[Any, Any]]:
         self._buffers.adopt()
         return {name: self._library.get(buffer) for name, buffer in self._buffers.named.items()}
 
     def state_dict(self, parameters: np.ndarray[Any, Any] | None = None) -> dict[str, np.ndarray[Any, Any]]:
+        self._adopt_for_reading()
         self._buffers.adopt()
         own = self._library.host(self.parameters)
         flat = own if parameters is None else np.asarray(parameters, own.dtype)
-        names = {id(tensor): slot.name for tensor, slot in zip(self._tensors, self.slots, strict=True)}
+        names = {id(tensor): name for name, tensor in self._trained.named.items()}
         values, called = by_name(flat, self.slots), own_names(self.module)
         found = {}
         for name, tensor in self.module.state_dict(keep_vars=True).items():
@@ -220,6 +279,7 @@ class TorchExecutor(Executor):
         finally:
             for part in training:
                 part.training = True
+            self._trained.adopt()
 
     def _tensors_of(self, inputs: Any) -> Any:
         return self._tensor(inputs) if isinstance(inputs, np.ndarray) else mapped(self._tensor, inputs)

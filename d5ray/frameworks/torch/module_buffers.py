@@ -1,4 +1,4 @@
-"""The tensors of a PyTorch module that gradients move, and its buffers, which forward passes change"""
+"""The buffers of a PyTorch module, which forward passes change"""
 
 from typing import final
 
@@ -8,16 +8,6 @@ from torch import nn
 from d5ray.errors import ConfigurationError
 
 Named = dict[str, torch.Tensor]
-
-
-def trained(module: nn.Module) -> Named:
-    """The parameters that a module trains."""
-    named: Named = {name: tensor for name, tensor in module.named_parameters() if tensor.requires_grad}
-    if not named:
-        raise ConfigurationError(
-            "the model has no parameters to train: give it at least one layer with weights"
-        )
-    return named
 
 
 @final

@@ -48,6 +48,18 @@ class TorchEngine(Engine):
             else:
                 self._optimizer.step(self._closure())
 
+    def step_without(self, x: Any, gradient: Any, settings: Settings, unused: Slots) -> bool:
+        self._point(as_tensor(x), as_tensor(gradient))
+        names = {slot.name for slot in unused}
+        without = [t for t, slot in zip(self._tensors, self._slots, strict=True) if slot.name in names]
+        kept = [tensor.grad for tensor in without]
+        for tensor in without:
+            tensor.grad = None
+        self.step(x, gradient, settings)
+        for tensor, own in zip(without, kept, strict=True):
+            tensor.grad = own
+        return True
+
     def remembered(self) -> dict[str, Any]:
         return {
             "tensors": [self._optimizer.state[tensor] for tensor in self._tensors],

@@ -9,6 +9,7 @@ import numpy as np
 
 from d5ray.networks.executors.executor import Executor
 from d5ray.networks.executors.gradient_buckets import OnReady
+from d5ray.networks.executors.slots import Slot
 from d5ray.networks.executors.trees import mapped
 from d5ray.networks.executors.wrapped import WrappedExecutor
 from d5ray.operators.loss import Loss
@@ -31,12 +32,14 @@ class AccumulatingExecutor(WrappedExecutor):
         super().__init__(inner)
         self._loss, self._count, self._at_most = loss, pieces, at_most
         self._sum: Any = None  # (n,), of all pieces but the last
+        self._unused: dict[str, Slot] = {}  # by every piece
 
     def inference_and_backprop(
         self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], on_ready: OnReady | None = None
     ) -> float:
         pieces = list(self._pieces(inputs, labels))
         pieces = [piece for piece in pieces if piece.counted] or pieces[:1]
+        self._unused = {slot.name: slot for slot in self.slots}
         if len(pieces) == 1:
             return self._passed(pieces[0], on_ready)
         whole = sum(piece.counted for piece in pieces)
@@ -66,7 +69,17 @@ class AccumulatingExecutor(WrappedExecutor):
             inner._buckets = self._buckets  # that were set here
         loss = inner.inference_and_backprop(piece.inputs, piece.labels, on_ready)
         self.forward_ns, self.backward_ns = inner.forward_ns, inner.backward_ns
+        self._unused = {slot.name: slot for slot in inner.unused if slot.name in self._unused}
         return loss
+
+    @property
+    def unused(self) -> tuple[Slot, ...]:  # type: ignore[override]
+        """The parameters that got a gradient in no piece."""
+        return tuple(self._unused.values())
+
+    def take_released(self) -> None:
+        super().take_released()
+        self._sum = None
 
     def _add(self, share: float, *, first: bool) -> None:
         gradients = self.gradients

@@ -1,7 +1,7 @@
 """Executor: the interface that every framework's adapter fills to execute a network, or a stage of one"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -36,6 +36,10 @@ class FlatExecutor(ABC):
     0), and in `counters`, the model's integer and boolean arrays as they are. They are kept up to date by
     training passes, and may be written in place, as the parameters may. `state_slots` and `counter_names`
     say what they are called.
+
+    `unused` are the parameters that got no gradient in the last pass; theirs is -0.0 throughout, so that a
+    sum over agents is -0.0 where none of them had one. `released` says that the model has parameters which
+    required no gradient when the buffers were made, and do now: `take_released` makes these anew.
     """
 
     parameters: Any
@@ -45,6 +49,8 @@ class FlatExecutor(ABC):
     counter_names: tuple[str, ...] = ()
     untrained: Any
     counters: tuple[Any, ...]
+    unused: tuple[Slot, ...] = ()
+    released: bool = False
     _holder: "FlatBuffers | FlatExecutor"
 
     def _hold(self, holder: "FlatBuffers | FlatExecutor") -> None:
@@ -98,6 +104,19 @@ class FlatExecutor(ABC):
         """
         self._holder.use_buffers(allocate)
         self._hold(self._holder)
+
+    def adopt(self) -> None:  # noqa: B027 - most frameworks' parameters stay where they are
+        """Bring into `parameters` what the model's own code, or an event, has put in a tensor's place."""
+
+    def release(self, names: Collection[str]) -> None:  # noqa: B027 - see `released`
+        """Let the model's parameters of these names require gradients."""
+
+    def take_released(self) -> None:  # noqa: B027 - see `released`
+        """Make the flat buffers anew, with the parameters that are `released`; old values are kept."""
+
+    def forbid_adopting(self, holder: str) -> None:  # noqa: B027 - see `adopt`
+        """Let a pass raise `ConfigurationError` where the model changes its own parameters: those are the
+        holder's, who does not learn of it."""
 
     def random_state(self) -> np.ndarray[Any, Any]:
         """The state of the framework's random numbers, as bytes (n,) uint8; none unless it has some."""

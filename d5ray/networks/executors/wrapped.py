@@ -1,10 +1,12 @@
 """The executor around another one: that computes, evaluates and draws, and has the arrays"""
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
 from d5ray.networks.executors.executor import Evaluation, Executor
+from d5ray.networks.executors.slots import Slot
 
 Array = np.ndarray[Any, Any]
 
@@ -26,6 +28,29 @@ class WrappedExecutor(Executor):
 
     def evaluate(self, inputs: Array, labels: Array) -> Evaluation:
         return self._inner.evaluate(inputs, labels)
+
+    @property
+    def unused(self) -> tuple[Slot, ...]:  # type: ignore[override]
+        """The inner executor's parameters that got no gradient."""
+        return self._inner.unused
+
+    @property
+    def released(self) -> bool:  # type: ignore[override]
+        """True if the inner executor has parameters that are to be trained from now on."""
+        return self._inner.released
+
+    def adopt(self) -> None:
+        self._inner.adopt()
+
+    def release(self, names: Collection[str]) -> None:
+        self._inner.release(names)
+
+    def forbid_adopting(self, holder: str) -> None:
+        self._inner.forbid_adopting(holder)
+
+    def take_released(self) -> None:
+        self._inner.take_released()
+        self._hold(self._inner)
 
     def random_state(self) -> Array:
         return self._inner.random_state()

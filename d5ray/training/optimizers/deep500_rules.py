@@ -56,8 +56,14 @@ class ThreeStepOptimizer(Optimizer):
 
     @final
     def update(self, x: Any, gradient: Any, state: State) -> None:
+        self.step_without(x, gradient, state, ())
+
+    @final
+    def step_without(self, x: Any, gradient: Any, state: State, unused: Slots) -> None:
         rule: ThreeStepOptimizer = state["rule"]
         for slot in state["slots"]:
+            if slot in unused:
+                continue
             part = slice(slot.offset, slot.offset + slot.size)
             old, g = x[part].reshape(slot.shape), gradient[part].reshape(slot.shape)
             new = rule.update_rule(g, old, slot.name)

@@ -56,6 +56,9 @@ class WrappedRule(Optimizer):
     def prepare(self, x: Any, state: State) -> None:
         self.rule.prepare(x, state)
 
+    def grown(self, state: State, x: Any, before: Slots, now: Slots) -> State:
+        return self.rule.grown(state, x, before, now)
+
     @property
     def schedules(self) -> tuple[Schedule, ...]:
         return self.rule.schedules
@@ -86,6 +89,10 @@ class GradientTransformation(WrappedRule):
     @final
     def update(self, x: Any, gradient: Any, state: State) -> None:
         self.rule.update(x, self.changed(gradient, x), state)
+
+    @final
+    def step_without(self, x: Any, gradient: Any, state: State, unused: Slots) -> None:
+        self.rule.step(x, self.changed(gradient, x), state, unused)
 
     @abstractmethod
     def changed(self, gradient: Any, x: Any) -> Any:

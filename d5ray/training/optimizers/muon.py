@@ -20,7 +20,7 @@ class Muon(TensorwiseOptimizer):
 
     UVᵀ is neared by `iterations` of Newton and Schulz with the quintic polynomial (Jordan et al., 2024,
     kellerjordan.github.io/posts/muon), as in PyTorch, but in the precision of w. Kernels of convolutions are
-    matrices with a row for every channel that goes out. Tensors of one dimension are moved by AdamW with
+    matrices with a row for every channel that goes out. Vectors and single numbers are moved by AdamW with
     `vector_rate`, β = (0.9, 0.999) and the same λ.
     """
 
@@ -38,13 +38,13 @@ class Muon(TensorwiseOptimizer):
         check_count("iterations", self.iterations, high=MOST_ITERATIONS)
 
     def tensor_state(self, w: Any) -> State:
-        return {"mean": zeros_like(w)} if w.ndim > 1 else self._vectors.state(w)
+        return {"mean": zeros_like(w)} if w.ndim > 1 else self._vectors.state(w.reshape(-1))
 
     def update_tensor(self, w: Any, gradient: Any, state: State, step: int) -> None:
         if w.ndim > 1:
             self._update_matrix(w, gradient, state)
         else:
-            self._vectors.step(w, gradient, state)
+            self._vectors.step(w.reshape(-1), gradient.reshape(-1), state)
 
     @property
     def _vectors(self) -> AdamW:

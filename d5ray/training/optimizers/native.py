@@ -41,6 +41,10 @@ class Engine(ABC):
     def step(self, x: Any, gradient: Any, settings: Settings) -> None:
         """Move x (n,) in place by the gradient (n,), with these hyperparameters."""
 
+    def step_without(self, x: Any, gradient: Any, settings: Settings, unused: Slots) -> bool:
+        """Do such a step where these tensors have no gradient; False, and nothing done, where it cannot."""
+        return False
+
     @abstractmethod
     def remembered(self) -> dict[str, Any]:
         """The engine's state between steps, as dictionaries and lists of arrays and plain values.
@@ -147,11 +151,38 @@ class NativeOptimizer(Optimizer):
 
     @final
     def update(self, x: Any, gradient: Any, state: State) -> None:
+        engine = self._engine_of(x, state)
+        engine.step(x, gradient, self.settings)
+        state[NATIVE] = engine.memory()
+
+    @final
+    def step_without(self, x: Any, gradient: Any, state: State, unused: Slots) -> None:
+        if not self.tensorwise:
+            self._step_in_parts(x, gradient, state, unused)
+            return
+        engine = self._engine_of(x, state)
+        if engine.step_without(x, gradient, self.settings, unused):
+            state[NATIVE] = engine.memory()
+        else:
+            super().step_without(x, gradient, state, unused)
+
+    @final
+    def grown(self, state: State, x: Any, before: Slots, now: Slots) -> State:
+        if not self.tensorwise:
+            return self._grown_in_parts(state, x, before, now)
+        own = dict(zip((slot.name for slot in before), state[NATIVE]["tensors"], strict=True))
+        memory = {**state[NATIVE], "tensors": [own.get(slot.name, {}) for slot in now]}
+        return {SLOTS: now, NATIVE: memory}
+
+    @final
+    def part(self, state: State, part: slice, length: int) -> State:
+        return {SLOTS: (), NATIVE: _cut(state[NATIVE], part, length)}
+
+    def _engine_of(self, x: Any, state: State) -> Engine:
         engine: Engine | None = state.get(ENGINE)
         if engine is None or not engine.fits(state[NATIVE]):
             engine = state[ENGINE] = self.engine(x, state[SLOTS], state[NATIVE])
-        engine.step(x, gradient, self.settings)
-        state[NATIVE] = engine.memory()
+        return engine
 
     def __repr__(self) -> str:
         rule = repr(self.rule) if isinstance(self.rule, str) else getattr(self.rule, "__name__", self.rule)
@@ -161,6 +192,15 @@ class NativeOptimizer(Optimizer):
     def _begun(self, x: Any, slots: Slots) -> State:
         engine = self.engine(x, slots, None)
         return {SLOTS: slots, NATIVE: engine.memory(), ENGINE: engine}
+
+
+def _cut(memory: Any, part: slice, length: int) -> Any:
+    """What an optimizer remembers of a vector (length,), of a part of it."""
+    if isinstance(memory, Mapping):
+        return {name: _cut(item, part, length) for name, item in memory.items()}
+    if isinstance(memory, (list, tuple)):
+        return type(memory)(_cut(item, part, length) for item in memory)
+    return memory[part] if getattr(memory, "shape", None) == (length,) else memory
 
 
 def _nothing() -> None:

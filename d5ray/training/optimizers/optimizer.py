@@ -3,11 +3,13 @@
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Final, Self, final
 
 from d5ray.checks import check_keywords
+from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.slots import Slot
-from d5ray.training.arrays import fuses, in_host_memory
+from d5ray.training.arrays import copy_of, fuses, in_host_memory
 from d5ray.training.batches.epochs import Epochs
 from d5ray.training.schedules import Schedule
 
@@ -26,6 +28,7 @@ HINTS: Final = {
     "clipnorm": "wrap it, as in ClipNorm(SGD(0.1), 1.0)",
 }  # instead of what other libraries take
 STEPS = "t"  # in a state: the steps so far, this one included
+PARTS = "parts"  # in a state: those of parts of x, of which not all had a gradient in every step
 
 
 class Optimizer(ABC):
@@ -94,11 +97,82 @@ class Optimizer(ABC):
         """Move the flat parameters x (n,) in place by the flat gradient (n,), which stays as it is."""
 
     @final
-    def step(self, x: Any, gradient: Any, state: State) -> None:
-        """One step: `advance`, then `update`, block by block through the cache where that gives the same."""
+    def step(self, x: Any, gradient: Any, state: State, unused: Slots = ()) -> None:
+        """One step: `advance`, then `update`, block by block through the cache where that gives the same.
+
+        unused: the tensors that have no gradient, whatever stands in its place; neither they nor what the
+        rule remembers of them moves, as under PyTorch.
+        """
+        if unused or PARTS in state:
+            self.step_without(x, gradient, state, unused)
+            return
         self.advance(state)
         for block, own in self.blocks(x, state):
             self.update(x[block], gradient[block], own)
+
+    def step_without(self, x: Any, gradient: Any, state: State, unused: Slots) -> None:
+        """A step in which these tensors have no gradient.
+
+        An element-wise rule has a state for every part of x whose tensors always had one together. Another
+        rule sees a gradient of zero, and these parts of x are put back; a subclass may know better.
+        """
+        if self.elementwise:
+            self._step_in_parts(x, gradient, state, unused)
+            return
+        kept = [(part_of(x, slot), copy_of(part_of(x, slot))) for slot in unused]
+        self.advance(state)
+        self.update(x, gradient, state)
+        for view, value in kept:
+            view[...] = value
+
+    @final
+    def _step_in_parts(self, x: Any, gradient: Any, state: State, unused: Slots) -> None:
+        """A step of every part of x whose tensors have a gradient, each with a state of its own."""
+        before = state.get(PARTS) or {(0, len(x)): dict(state)}
+        ends = {end for slot in unused for end in (slot.offset, slot.offset + slot.size)}
+        parts: dict[tuple[int, int], State] = {}
+        for (begin, end), own in before.items():
+            inside = sorted(each for each in ends if begin < each < end)
+            for low, high in pairwise((begin, *inside, end)):
+                cut = slice(low - begin, high - begin)
+                parts[low, high] = self.part(own, cut, end - begin) if inside else own
+        state[PARTS] = parts
+        for (begin, end), own in parts.items():
+            if not any(slot.offset <= begin and end <= slot.offset + slot.size for slot in unused):
+                self.step(x[begin:end], gradient[begin:end], own)
+
+    def grown(self, state: State, x: Any, before: Slots, now: Slots) -> State:
+        """The state for x with more tensors than before, of which each keeps its own.
+
+        Raises `ConfigurationError` for a rule that is neither element-wise nor knows tensors.
+        """
+        if not self.elementwise:
+            raise ConfigurationError(
+                f"parameters were released by requires_grad_(True) in training, and {self!r} looks at all "
+                "parameters together: choose an element-wise rule such as SGD or Adam, or let them require "
+                "gradients from the start"
+            )
+        return self._grown_in_parts(state, x, before, now)
+
+    @final
+    def _grown_in_parts(self, state: State, x: Any, before: Slots, now: Slots) -> State:
+        length = sum(slot.size for slot in before)
+        own, old = state.get(PARTS) or {(0, length): state}, {slot.name: slot for slot in before}
+        parts: dict[tuple[int, int], State] = {}
+        for slot in filter(lambda slot: slot.size, now):
+            place = slot.offset, slot.offset + slot.size
+            if slot.name not in old:
+                parts[place] = self.state(part_of(x, slot))
+                continue
+            first = old[slot.name].offset
+            begin, end = next(each for each in own if each[0] <= first < each[1])
+            cut = slice(first - begin, first - begin + slot.size)
+            parts[place] = self.part(own[begin, end], cut, end - begin)
+        return {PARTS: parts}
+
+    def part(self, state: State, part: slice, length: int) -> State:
+        """The state of a part of x (length,), of an element-wise rule's state of the whole."""
+        return _cut(state, part)
 
     @final
     def blocks(self, x: Any, state: State) -> Iterator[tuple[slice, State]]:
@@ -109,7 +183,7 @@ class Optimizer(ABC):
             return
         for begin in range(0, len(x), BLOCK):
             block = slice(begin, begin + BLOCK)
-            yield block, {name: v if isinstance(v, (int, float)) else v[block] for name, v in state.items()}
+            yield block, _cut(state, block)
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:
@@ -148,3 +222,12 @@ class Optimizer(ABC):
     def scaled(self, factor: float) -> Self:
         """A copy of the rule whose learning rate is `factor` times its own, at every step of a schedule."""
         return self.with_rate(self.learning_rate * factor)
+
+
+def _cut(state: State, part: slice) -> State:
+    return {name: v if isinstance(v, (int, float)) else v[part] for name, v in state.items()}
+
+
+def part_of(x: Any, slot: Slot) -> Any:
+    """The part of flat parameters (n,) where a tensor lies, flat."""
+    return x[slot.offset : slot.offset + slot.size]

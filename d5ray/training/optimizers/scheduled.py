@@ -87,9 +87,16 @@ class Scheduled(WrappedRule):
     def state_for(self, x: Any, slots: Slots) -> State:
         return super().state_for(x, slots) | {MOMENT: -1}
 
+    def grown(self, state: State, x: Any, before: Slots, now: Slots) -> State:
+        return super().grown(state, x, before, now) | {MOMENT: state[MOMENT]}
+
     def advance(self, state: State) -> None:
         state[MOMENT] += 1
         self.at(state[MOMENT] // self.updates_per_step).advance(state)
+
+    def step_without(self, x: Any, gradient: Any, state: State, unused: Slots) -> None:
+        state[MOMENT] += 1
+        self.at(state[MOMENT] // self.updates_per_step).step(x, gradient, state, unused)
 
     def update(self, x: Any, gradient: Any, state: State) -> None:
         self.current(state).update(x, gradient, state)

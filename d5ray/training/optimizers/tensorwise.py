@@ -4,10 +4,11 @@ from abc import abstractmethod
 from typing import Any, final
 
 from d5ray.errors import ConfigurationError
-from d5ray.training.optimizers.optimizer import STEPS, Optimizer, Slots, State
+from d5ray.training.optimizers.optimizer import STEPS, Optimizer, Slots, State, part_of
 
 TENSORS = "tensors"  # in a state: one state for each tensor
 SLOTS = "slots"
+MISSED = "missed"  # in a state: the steps in which a tensor had no gradient, by its name
 
 
 class TensorwiseOptimizer(Optimizer):
@@ -41,7 +42,32 @@ class TensorwiseOptimizer(Optimizer):
 
     @final
     def update(self, x: Any, gradient: Any, state: State) -> None:
+        self._move(x, gradient, state, frozenset())
+
+    @final
+    def step_without(self, x: Any, gradient: Any, state: State, unused: Slots) -> None:
+        self.advance(state)
+        names = frozenset(slot.name for slot in unused)
+        missed = state.setdefault(MISSED, {})
+        for name in names:
+            missed[name] = missed.get(name, 0) + 1
+        self._move(x, gradient, state, names)
+
+    @final
+    def grown(self, state: State, x: Any, before: Slots, now: Slots) -> State:
+        own = dict(zip((slot.name for slot in before), state[TENSORS], strict=True))
+        missed = dict(state.get(MISSED, {}))
+        made = {}
+        for slot in now:
+            if slot.name not in own:
+                made[slot.name] = self.tensor_state(part_of(x, slot).reshape(slot.shape))
+                missed[slot.name] = state[STEPS]
+        tensors = [(own | made)[slot.name] for slot in now]
+        return {STEPS: state[STEPS], SLOTS: now, TENSORS: tensors, MISSED: missed}
+
+    def _move(self, x: Any, gradient: Any, state: State, unused: frozenset[str]) -> None:
+        missed = state.get(MISSED, {})
         for slot, own in zip(state[SLOTS], state[TENSORS], strict=True):
-            part = slice(slot.offset, slot.offset + slot.size)
-            w, g = x[part].reshape(slot.shape), gradient[part].reshape(slot.shape)
-            self.update_tensor(w, g, own, state[STEPS])
+            if slot.name not in unused:
+                w, g = (part_of(each, slot).reshape(slot.shape) for each in (x, gradient))
+                self.update_tensor(w, g, own, state[STEPS] - missed.get(slot.name, 0))

@@ -1,0 +1,222 @@
+"""The tensors of PyTorch modules that gradients move, followed where the user's code puts others"""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import nn
+
+from d5ray.errors import ConfigurationError
+from d5ray.networks.executors.slots import Slot
+from d5ray.operators.loss import Loss
+from d5ray.training.arrays import NO_GRADIENT
+
+Named = dict[str, torch.Tensor]
+Place = tuple[str, dict[str, Any], str, torch.Tensor]  # full name, where it is registered, key, tensor
+
+
+def learning_parts(loss: Loss) -> dict[str, nn.Module]:
+    """The modules with parameters that a loss holds, by what the names of those begin with."""
+    return {
+        f"loss.{'' if attribute == 'function' else attribute + '.'}": held
+        for attribute, held in vars(loss).items()
+        if isinstance(held, nn.Module) and any(True for _ in held.parameters())
+    }
+
+
+def all_named(modules: Mapping[str, nn.Module]) -> Iterator[tuple[str, nn.Module, str, torch.Tensor]]:
+    """Every parameter of modules, under each of its names: the name, its owner, the attribute, the tensor.
+
+    modules: by what their parameters' names begin with.
+    """
+    for prefix, module in modules.items():
+        for name, tensor in module.named_parameters(remove_duplicate=False):
+            path, _, key = name.rpartition(".")
+            yield prefix + name, module.get_submodule(path), key, tensor
+
+
+@final
+class TrainedTensors:
+    """The parameters that are trained, by name; each of them lies in a flat buffer.
+
+    As under PyTorch, the user's code may give a parameter other values by `.data`, put another
+    `nn.Parameter` in its place, or take its gradient away: `adopt` brings what it finds into the buffer.
+    A parameter without a gradient is `unused`; one that required none, and does now, is `released`.
+    """
+
+    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+        self._modules = modules
+        self.unused: tuple[Slot, ...] = ()
+        self.released = False
+        self.holder = ""  # of the parameters, who does not learn what the user's code does to them
+        self._sum = 0.0  # of all parameters, before a pass
+        self.named: Named = {}
+        self.take_released()
+        if not self.named:
+            raise ConfigurationError(
+                "the model has no parameters to train: give it at least one layer with weights"
+            )
+
+    def take_released(self) -> None:
+        """Have also what requires gradients now, in the order in which the modules name it."""
+        held = {id(tensor) for tensor in self.named.values()}
+        seen: set[int] = set()
+        named: Named = {}
+        for name, _, _, tensor in all_named(self._modules):
+            if (id(tensor) in held or tensor.requires_grad) and id(tensor) not in seen:
+                seen.add(id(tensor))
+                named[name] = tensor
+        gone = {name: tensor for name, tensor in self.named.items() if id(tensor) not in seen}
+        self.named.clear()
+        self.named.update(named | gone)
+        self.released = False
+
+    def lie_in(self, slots: tuple[Slot, ...], values: Named, gradients: Named, flat: torch.Tensor) -> None:
+        """Take notice of the slots, and the views there, in which parameters and gradients lie.
+
+        flat: the gradients (n,).
+        """
+        self.tensors = list(self.named.values())
+        self._slots, self._values, self._gradients = slots, values, gradients
+        self._views = [gradients[slot.name] for slot in slots]
+        firsts = np.array([slot.offset for slot in slots if slot.size], np.int64)
+        on_host = flat.device.type == "cpu" and flat.dtype != torch.bfloat16
+        self._flat: Any = flat.numpy() if on_host else flat
+        self._firsts: Any = firsts if on_host else torch.from_numpy(firsts).to(flat.device)
+        self._look()
+
+    # -- the parameters ----------------------------------------------------------------------------------
+
+    def adopt(self) -> None:
+        """Bring into the flat buffer what the user's code has put in the place of parameters.
+
+        Raises `ConfigurationError` for what has another shape or type.
+        """
+        if self._as_they_were():
+            return
+        now = {name: tensor for name, _, _, tensor in all_named(self._modules)}
+        there = {id(tensor) for tensor in now.values()}
+        for name, tensor in self.named.items():
+            found = tensor if id(tensor) in there else now.get(name, tensor)
+            view = self._values[name]
+            if found is not tensor or not _same_memory(found, view):
+                _check_alike(name, view, found)
+                if self.holder:
+                    raise self._elsewhere(f"has put another value in the place of its parameter {name!r}")
+                view.copy_(found.detach().clone())  # which may lie in the same memory, turned
+                found.data = view
+                self.named[name] = found
+        self.tensors = list(self.named.values())
+        self._look()
+
+    def _as_they_were(self) -> bool:
+        for parameters, key, tensor, address, size in self._held:
+            if (
+                parameters.get(key) is not tensor
+                or tensor.data_ptr() != address
+                or tensor.numel() != size
+                or not tensor.is_contiguous()
+            ):
+                return False
+        if self.released:
+            return True
+        return all(
+            parameters.get(key) is tensor and not tensor.requires_grad
+            for parameters, key, tensor in self._frozen
+        )
+
+    def release(self, names: Collection[str]) -> None:
+        """Let the parameters of these names require gradients."""
+        for name, _, _, tensor in all_named(self._modules):
+            if name in names:
+                tensor.requires_grad_(True)
+        self._look()
+
+    def _elsewhere(self, what: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"the model {what}, and {self.holder} hold the parameters, which do not learn of it: leave that "
+            "out, or choose a distributed optimizer whose agents hold them, such as AllreduceSGD"
+        )
+
+    def _look(self) -> None:
+        """Remember where all parameters are registered, and whether more of them require gradients."""
+        held = {id(tensor) for tensor in self.tensors}
+        self._held: list[tuple[Any, str, torch.Tensor, int, int]] = []
+        self._frozen: list[tuple[Any, str, torch.Tensor]] = []
+        for _, owner, key, tensor in all_named(self._modules):
+            # Compiled by TorchScript, a module gives its parameters out through an object of its own, in
+            # which Python puts no others.
+            known = owner._parameters
+            parameters = known if isinstance(known, dict) else {key: tensor}
+            if id(tensor) in held:
+                self._held.append((parameters, key, tensor, tensor.data_ptr(), tensor.numel()))
+            else:
+                self._frozen.append((parameters, key, tensor))
+        self.released = any(tensor.requires_grad for _, _, tensor in self._frozen)
+
+    # -- their gradients ---------------------------------------------------------------------------------
+
+    def begin_pass(self, flat: torch.Tensor) -> None:
+        """Let no parameter have a gradient. flat: the parameters (n,)."""
+        self.adopt()
+        if self.holder:
+            self._sum = float(flat.sum())
+        for tensor in self.tensors:
+            tensor.grad = None
+
+    def end_pass(self, flat: torch.Tensor) -> None:
+        """Raise `ConfigurationError` where the pass has changed parameters that others hold."""
+        if self.holder and (after := float(flat.sum())) != self._sum and after == after:
+            raise self._elsewhere("changes its parameters in its forward pass")
+
+    def gather(self) -> None:
+        """Copy all gradients to their places in the flat buffer, after a pass."""
+        found: list[Any] = [tensor.grad for tensor in self.tensors]
+        if any(each is None or each.is_sparse for each in found):
+            self._gather_some(found)
+        else:
+            self.unused = ()
+            torch._foreach_copy_(self._views, found)
+            self._flat[self._firsts] += 0.0  # a gradient that is -0.0 itself is there
+        for tensor, view in zip(self.tensors, self._views, strict=True):
+            if tensor.grad is not None:
+                tensor.grad = view
+
+    def _gather_some(self, found: list[Any]) -> None:
+        self.unused = tuple(s for s, each in zip(self._slots, found, strict=True) if each is None)
+        for view, each in zip(self._views, found, strict=True):
+            if each is None:
+                view.fill_(NO_GRADIENT)
+            else:
+                torch.add(_dense(each), 0.0, out=view)
+
+    def gather_one(self, index: int) -> None:
+        """Copy one parameter's gradient to its place, as soon as it is complete."""
+        tensor, view = self.tensors[index], self._views[index]
+        if tensor.grad is not None and tensor.grad is not view:
+            torch.add(_dense(tensor.grad), 0.0, out=view)
+            tensor.grad = view
+
+    def note_unused(self) -> None:
+        """Take notice of the parameters that have got no gradient, where each was gathered alone."""
+        self.unused = tuple(s for s, t in zip(self._slots, self.tensors, strict=True) if t.grad is None)
+
+
+def _dense(gradient: Any) -> Any:
+    return gradient.to_dense() if gradient.is_sparse else gradient
+
+
+def _same_memory(tensor: torch.Tensor, view: torch.Tensor) -> bool:
+    alike = tensor.shape == view.shape and tensor.stride() == view.stride()
+    return alike and tensor.data_ptr() == view.data_ptr()
+
+
+def _check_alike(name: str, own: torch.Tensor, found: torch.Tensor) -> None:
+    """Raise if the user's code has put in a parameter's place what is not of its shape, type and device."""
+    if (found.shape, found.dtype, found.device) != (own.shape, own.dtype, own.device):
+        raise ConfigurationError(
+            f"the model's parameter {name!r} was {tuple(own.shape)}, {own.dtype} on {own.device}, and is "
+            f"{tuple(found.shape)}, {found.dtype} on {found.device} now: what agents exchange keeps shape "
+            "and type while they train; change it before, where the model is made"
+        )
