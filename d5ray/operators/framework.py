@@ -127,10 +127,13 @@ class Framework(ABC):
         """The operator as the methods here take it."""
         return self.custom(operator) if isinstance(operator, CustomOp) else operator
 
+    def called(self, operator: Any, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+        """The operator's outputs, as it gives them, at arrays of the framework."""
+        return as_tuple(operator(*inputs) if callable(operator) else operator.forward(list(inputs)))
+
     def outputs(self, operator: Any, inputs: Sequence[Tensor | None]) -> tuple[Numbers, ...]:
-        """The operator's outputs at arrays of the framework."""
-        called = operator if callable(operator) else lambda *given: operator.forward(list(given))
-        return tuple(self.numbers(each) for each in as_tuple(called(*inputs)))
+        """A copy of the operator's outputs at arrays of the framework."""
+        return tuple(map(self.numbers, self.called(operator, inputs)))
 
 
 def framework_of(arrays: Sequence[Tensor | None]) -> Framework:

@@ -55,8 +55,7 @@ class TensorflowOperation:
         tensors = [None if each is None else tf.convert_to_tensor(each) for each in inputs]
         if tf.executing_eagerly() and not _is_recorded():
             arrays = [None if each is None else np.asarray(each) for each in tensors]
-            results = _owned(self._run_forward(arrays), arrays)
-            made = [tf.convert_to_tensor(each) for each in results]
+            made = [tf.convert_to_tensor(each) for each in self._run_forward(arrays)]
             return made[0] if len(made) == 1 else tuple(made)
         present = tuple([index for index, each in enumerate(tensors) if each is not None])
         key = len(tensors), present
@@ -75,7 +74,7 @@ class TensorflowOperation:
             return whole
 
         def forward(*arrays: Any) -> list[Any]:
-            return _owned(self._run_forward(spread(arrays)), arrays)
+            return list(self._run_forward(spread(arrays)))
 
         def custom_op(*given: Tensor) -> Any:
             outputs = _applied(forward, given, self._expected(spread(given)))
@@ -84,12 +83,11 @@ class TensorflowOperation:
                 grads, kept = arrays[: len(outputs)], arrays[len(outputs) :]
                 inputs, results = kept[: len(given)], kept[len(given) :]
                 found = self._run_backward(grads, spread(inputs), results)
-                real = [
+                return [
                     np.zeros_like(array) if found[place] is None else found[place]
                     for array, place in zip(inputs, places, strict=True)
                     if is_real(array.dtype)
                 ]
-                return _owned(real, arrays)
 
             def gradient(*upstream: Tensor) -> list[Tensor | None]:
                 grads = [
@@ -172,17 +170,6 @@ def _applied(function: Any, tensors: Sequence[Tensor], expected: Sequence[tuple[
     for tensor, (_, shape) in zip(listed, expected, strict=True):
         tensor.set_shape(shape)
     return listed
-
-
-def _owned(arrays: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-    """Copies of those that share memory with what was given."""
-    return [
-        each.copy()
-        if not each.flags.owndata
-        and any(other is not None and np.may_share_memory(each, other) for other in given)
-        else each
-        for each in arrays
-    ]
 
 
 def _described(tensor: Tensor) -> TensorDescriptor:

@@ -48,7 +48,7 @@ class ArrayRunner(Runner):
     def forward(self, inputs: MaybeTensors) -> Tensors:
         xp = _module(self._op.operator_name, inputs)
         given = [None if each is None else array_of(xp, each) for each in inputs]
-        return tuple([_owned(xp, each, given, inputs) for each in self._op.run_forward(xp, given)])
+        return tuple([_as_tensor(xp, each, inputs) for each in self._op.run_forward(xp, given)])
 
     def backward(
         self, grads: Sequence[torch.Tensor], inputs: MaybeTensors, outputs: Sequence[torch.Tensor]
@@ -58,7 +58,7 @@ class ArrayRunner(Runner):
         arrays = [None if each is None else array_of(xp, each) for each in tensors]
         first, last = len(grads), len(grads) + len(inputs)
         found = self._op.run_backward(xp, arrays[:first], arrays[first:last], arrays[last:])
-        return tuple([None if each is None else _owned(xp, each, arrays, tensors) for each in found])
+        return tuple([None if each is None else _as_tensor(xp, each, tensors) for each in found])
 
 
 @final
@@ -150,12 +150,11 @@ def tensor_of(array: Any) -> torch.Tensor:
     return types.tensor_of(array)
 
 
-def _owned(xp: Any, array: Any, given: Sequence[Any], tensors: MaybeTensors) -> torch.Tensor:
-    """A result as a tensor that shares nothing with what was given, on the device of that."""
+def _as_tensor(xp: Any, array: Any, tensors: MaybeTensors) -> torch.Tensor:
+    """A result as a tensor over its memory, on the device of what was given."""
     if xp is not np:
-        shared = any(each is not None and xp.may_share_memory(array, each) for each in given)
-        return torch.utils.dlpack.from_dlpack(array.copy() if shared else array)
-    made = tensor_of(array)  # what is a view of an input cannot be written to, and is copied
+        return torch.utils.dlpack.from_dlpack(array)
+    made = tensor_of(array)
     first = next((each for each in tensors if each is not None), None)
     return made if first is None or first.is_cpu else made.to(first.device)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, Arrays, Gradients
+from d5ray.operators.custom.returned_values import told
 from d5ray.operators.tensors.descriptor_fit import bound, is_known, substituted
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
@@ -68,7 +69,7 @@ class CustomOp(ABC):
 
     def inferred(self, inputs: Sequence[TensorDescriptor | None]) -> tuple[TensorDescriptor, ...] | None:
         """`infer`, and a check of what it gives, since users write it."""
-        found = self.infer(inputs)
+        found = told(self.operator_name, "infer", self.infer, inputs)
         if found is None:
             return None
         outputs = tuple(found) if isinstance(found, (list, tuple)) else (found,)

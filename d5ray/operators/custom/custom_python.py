@@ -10,7 +10,12 @@ import numpy as np
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, Arrays, Gradients
 from d5ray.operators.custom.custom_operator import CustomOp, checked_descriptors, without_gradient
-from d5ray.operators.custom.returned_values import checked_gradients, checked_outputs, described
+from d5ray.operators.custom.returned_values import (
+    checked_gradients,
+    checked_outputs,
+    described,
+    returned_by,
+)
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 
@@ -24,7 +29,9 @@ class CustomPythonOp(CustomOp):
     with one for each, None where an input has none.
 
     Arrays are NumPy's, which share the framework's memory and can only be read, or CuPy's on a GPU. Results
-    have the type that the descriptors say, gradients that of the inputs.
+    have the type that the descriptors say, gradients that of the inputs; those that the operator keeps in
+    `self` are copied. What `backward` needs it takes from its arguments, since `self` knows the last call
+    alone, and a network may have the operator twice.
     """
 
     def __init__(
@@ -53,14 +60,17 @@ class CustomPythonOp(CustomOp):
     def run_forward(self, xp: Any, inputs: Sequence[Array | None]) -> Arrays:
         """Raises `ConfigurationError` for inputs that do not fit, `OperatorError` for wrong results."""
         expected = self._expected_outputs(inputs) if self._says_its_outputs else None
-        return checked_outputs(self.operator_name, xp, self._forward_of_list(_guarded(xp, inputs)), expected)
+        name = self.operator_name
+        listed = returned_by(name, "forward", self._forward_of_list, _guarded(xp, inputs))
+        return checked_outputs(name, xp, listed, expected)
 
     def run_backward(
         self, xp: Any, grads: Sequence[Array], inputs: Sequence[Array | None], outputs: Sequence[Array]
     ) -> Gradients:
         """The user's gradients, checked. Raises `ConfigurationError` without a backward, `OperatorError`."""
-        returned = self.backward(_guarded(xp, grads), _guarded(xp, inputs), _guarded(xp, outputs))
-        return checked_gradients(self.operator_name, xp, returned, inputs)
+        given = [_guarded(xp, each) for each in (grads, inputs, outputs)]
+        listed = returned_by(self.operator_name, "backward", self.backward, *given)
+        return checked_gradients(self.operator_name, xp, listed, inputs)
 
     def _expected_outputs(self, inputs: Sequence[Array | None]) -> tuple[TensorDescriptor, ...] | None:
         """The outputs' descriptors, remembered for the shapes and types that were seen last."""
@@ -100,13 +110,15 @@ _KEPT = 256
 
 
 def _guarded(xp: Any, arrays: Sequence[Array | None]) -> list[Array | None]:
-    """The arrays as a list; NumPy's in a form that an operator cannot write to by mistake."""
+    """The arrays as a list; NumPy's in a form that an operator cannot write to, nor to their `base`."""
     if xp is not np:
         return list(arrays)
-    views: list[Array | None] = []
-    for array in arrays:
-        view = None if array is None else array.view()
-        if view is not None:
-            view.flags.writeable = False
-        views.append(view)
-    return views
+    return [None if array is None else _read_only(array) for array in arrays]
+
+
+def _read_only(array: Array) -> Array:
+    """A view whose base cannot be written either, and which nobody can make writable again."""
+    if array.dtype.isbuiltin == 1:
+        return np.asarray(memoryview(array).toreadonly())
+    bits = array.view(f"u{array.dtype.itemsize}")  # of ml_dtypes, which no memoryview knows
+    return np.asarray(memoryview(bits).toreadonly()).view(array.dtype)

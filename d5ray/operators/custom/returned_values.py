@@ -1,12 +1,57 @@
-"""Checks of what an operator of one's own returns: number, kind, type and shape"""
+"""Checks of what an operator of one's own returns: number, kind, type and shape, and whose memory it is"""
 
-from collections.abc import Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from d5ray.errors import OperatorError
+from d5ray.errors import D5Error, OperatorError, first_line
 from d5ray.operators.array_operator import Array, Arrays, Gradients
 from d5ray.operators.tensors.descriptor_fit import fits
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
+
+ALONE: Final = 2  # references to what one list or array holds: that one, and the argument of `getrefcount`
+
+
+def told(operator: str, method: str, function: Callable[..., Any], *given: Any) -> Any:
+    """The result of a method of the user's; `OperatorError`, naming the operator, says what it raises."""
+    try:
+        return function(*given)
+    except D5Error:
+        raise
+    except Exception as error:
+        readable = "read-only" in str(error) or "WRITEABLE" in str(error)
+        raise OperatorError(
+            f"{method} of the operator {operator} failed ({type(error).__name__}: {first_line(error)})"
+            + (": inputs can only be read, change a copy" if readable else "")
+        ) from error
+
+
+def returned_by(operator: str, method: str, function: Callable[..., Any], *given: Any) -> list[Any]:
+    """The arrays that a method of the user's returns, as a list, in memory that nobody else has.
+
+    An array that the operator keeps, or has been given, is copied, and so is a view of one: its next call, or
+    whoever holds the result, would change the other. Raises `OperatorError` as `told` does.
+    """
+    returned = told(operator, method, function, *given)
+    listed = list(returned) if isinstance(returned, (list, tuple)) else [returned]
+    del returned, given  # which hold the arrays, too
+    for at in range(len(listed)):
+        if hasattr(listed[at], "base") and not _alone(listed, at):
+            listed[at] = listed[at].copy()
+    return listed
+
+
+def _alone(listed: list[Any], at: int) -> bool:
+    """True if the list alone holds the array, and that alone its memory; a variable would be one more."""
+    if sys.getrefcount(listed[at]) > ALONE:
+        return False
+    if listed[at].base is None:
+        return True
+    return (
+        type(listed[at].base) is type(listed[at])
+        and listed[at].base.base is None
+        and sys.getrefcount(listed[at].base) <= ALONE
+    )
 
 
 def described(array: Array) -> TensorDescriptor:
@@ -26,10 +71,9 @@ def dense(array: Array) -> Array:
 
 
 def checked_outputs(
-    operator: str, xp: Any, returned: object, expected: Sequence[TensorDescriptor] | None
+    operator: str, xp: Any, listed: Sequence[object], expected: Sequence[TensorDescriptor] | None
 ) -> Arrays:
     """The outputs that `forward` returned, as arrays of `xp`. Raises `OperatorError` for unexpected ones."""
-    listed = returned if isinstance(returned, (list, tuple)) else (returned,)
     if expected is not None and len(listed) != len(expected):
         raise OperatorError(
             f"forward of the operator {operator} gave {_number(listed, 'output')}, expected {len(expected)}: "
@@ -52,13 +96,14 @@ def checked_outputs(
     return arrays
 
 
-def checked_gradients(operator: str, xp: Any, returned: object, inputs: Sequence[Array | None]) -> Gradients:
+def checked_gradients(
+    operator: str, xp: Any, listed: Sequence[object], inputs: Sequence[Array | None]
+) -> Gradients:
     """The gradients that `backward` returned, as arrays of `xp`, None for inputs that have none.
 
     Raises `OperatorError` where there is not one for each input, of its type and shape. What is returned
     for an input that is no floating-point number is dropped.
     """
-    listed = returned if isinstance(returned, (list, tuple)) else (returned,)
     if len(listed) != len(inputs):
         raise OperatorError(
             f"backward of the operator {operator} gave {_number(listed, 'gradient')}, expected "

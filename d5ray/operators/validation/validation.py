@@ -1,6 +1,7 @@
 """Is an operator right: its outputs against a reference, its gradient against differences, run against run"""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -50,7 +51,7 @@ def check_forward(
     operator   a function of arrays that gives one or several, of any framework, or an operator of one's own,
                such as a CustomPythonOp
     inputs     arrays of one framework, which is the one that the operator runs under; None where one is left
-               out. They must come out as they went in.
+               out. They must come out as they went in, and outputs must stay when it is called with others.
     reference  what is expected: arrays, or an operator that is given the inputs as NumPy arrays
     tolerance  of the L2 norm and of the largest difference, relative to what is expected; by default what
                sums of some thousand terms may lose in the coarser of both types: 1e-10 in float64, 1e-4 in
@@ -73,6 +74,7 @@ def check_forward(
     framework, name = framework_of(inputs), _name(operator)
     operator = framework.usable(operator)
     found = _unchanging(framework, operator, inputs, name)
+    _check_kept_outputs(framework, operator, inputs, name)
     given = [None if each is None else framework.numbers(each) for each in inputs]
     expected = _expected(reference, given)
     if len(found) != len(expected):
@@ -113,7 +115,9 @@ def check_gradient(
 
     The differences are central ones of five points, whose step is ε^(1/3) times the value or 1; see
     `d5ray.operators.validation.finite_differences` for why. Where an operator has a kink (Relu at 0), any
-    slope between those to its two sides passes. A single wrong element is found, by either way.
+    slope between those to its two sides passes. A single wrong element is found, by either way. Between its
+    forward and its backward pass the operator is called with other inputs, as in a network that has it twice:
+    what `backward` needs must not be left in `self`.
 
     >>> from d5ray.operators.nodes.node import Node
     >>> class Square:
@@ -181,7 +185,30 @@ def _point(
             )
     kinds = [dtype, *(each.dtype for each in outputs if each.dtype.kind == "f")]
     epsilon = max(float(np.finfo(kind).eps) for kind in kinds)
-    return LinearizationPoint(tuple(values), free, outputs_at, outputs, pullback, epsilon), skipped
+    point = LinearizationPoint(tuple(values), free, outputs_at, outputs, pullback, epsilon)
+    _check_used_twice(point, name, REPEATED if dtype == np.float64 else None)
+    return point, skipped
+
+
+def _check_used_twice(point: LinearizationPoint, name: str, tolerance: float | None) -> None:
+    """Raise `ValidationError` where the gradient is another one after a call with other inputs."""
+    weights = np.random.default_rng(0).standard_normal(point.output_size)
+    before = point.gradient(weights)
+    with suppress(Exception):  # it need not take them
+        point.at([None if each is None else _other(each) for each in point.values])
+    for at, own, after in zip(point.free, before, point.gradient(weights), strict=True):
+        norms = error_norms(f"the gradient of input {at}", after, own, tolerance)
+        if not norms.passed:
+            raise ValidationError(
+                f"{name} gives another gradient where it was called with other inputs in between, as by a "
+                "network that has it twice: take what backward needs from its arguments, the inputs and "
+                f"outputs of that call, and leave nothing in self\n  {norms}"
+            )
+
+
+def _other(values: Numbers) -> Numbers:
+    """Other inputs of the same kind: half the numbers, in reverse order."""
+    return values.ravel()[::-1].reshape(values.shape) / values.dtype.type(2) if inexact(values) else values
 
 
 # -- run against run -----------------------------------------------------------------------------------------
@@ -237,6 +264,22 @@ def _unchanging(framework: Framework, operator: Any, inputs: Inputs, name: str) 
         if was is not None and framework.numbers(each).tobytes() != was.tobytes():
             raise ValidationError(f"{name} changed its input {at}: it must stay as it is")
     return outputs
+
+
+def _check_kept_outputs(framework: Framework, operator: Any, inputs: Inputs, name: str) -> None:
+    """Raise `ValidationError` where outputs change when the operator is called with other inputs."""
+    outputs = framework.called(operator, inputs)
+    before = list(map(framework.numbers, outputs))
+    with suppress(Exception):  # it need not take them
+        numbers = [None if each is None else framework.numbers(each) for each in inputs]
+        others = [None if each is None else framework.array(_other(each)) for each in numbers]
+        framework.called(operator, others)
+    for at, (each, was) in enumerate(zip(outputs, before, strict=True)):
+        if framework.numbers(each).tobytes() != was.tobytes():
+            raise ValidationError(
+                f"output {at} of {name} changes when it is called again: return new memory every time, such "
+                "as a copy of what it keeps"
+            )
 
 
 def _told(name: str, call: Callable[[], tuple[Numbers, ...]]) -> tuple[Numbers, ...]:

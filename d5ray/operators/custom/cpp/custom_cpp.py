@@ -18,7 +18,7 @@ from d5ray.operators.custom.cpp.library import Argument, Instance, Library
 from d5ray.operators.custom.cpp.source import source_of
 from d5ray.operators.custom.cpp.wrapper import Interface
 from d5ray.operators.custom.custom_operator import CustomOp, checked_descriptors, without_gradient
-from d5ray.operators.custom.returned_values import dense, described, is_real
+from d5ray.operators.custom.returned_values import dense, described, is_real, told
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 Inference = Callable[[Sequence[TensorDescriptor | None]], Sequence[TensorDescriptor] | None]
@@ -174,7 +174,10 @@ class CustomCppOp(CustomOp):
             )
 
     def _constructed_with(self, inputs: Sequence[TensorDescriptor]) -> Sequence[Argument]:
-        return self._arguments(*inputs) if callable(self._arguments) else self._arguments
+        if not callable(self._arguments):
+            return self._arguments
+        found: Sequence[Argument] = told(self._class_name, "arguments", self._arguments, *inputs)
+        return found
 
     def checked(self, inputs: Sequence[Array | None]) -> Sequence[Array]:
         """The inputs. Raises `ConfigurationError` where one is missing or of another type."""
