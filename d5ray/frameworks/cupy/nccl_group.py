@@ -287,8 +287,8 @@ def available(device: str) -> tuple[Any, Any]:
         from cupy.cuda import nccl  # noqa: PLC0415
     except ImportError as error:
         raise ConfigurationError(
-            "the communicator 'nccl', by which agents on GPUs exchange also under PyTorch, needs CuPy, which is "
-            f"not installed ({error}): pip install 'd5ray[cuda]', or train on CPUDevice() with "
+            "the communicator 'nccl', by which agents on GPUs exchange also under PyTorch, needs CuPy, which "
+            f"is not installed ({error}): pip install 'd5ray[cuda]', or train on CPUDevice() with "
             "communicator='shared_memory' or 'gloo'"
         ) from error
     if not getattr(nccl, "available", False):
