@@ -146,6 +146,7 @@ class Changes:
         furthest = max((progress.step for progress in steps.values()), default=0)
         rate = calls.rate(furthest)
         pause = furthest + math.ceil(self._ahead * (AHEAD_STEPS + rate * AHEAD_SECONDS))
+        pause = self._experiment.distributed_optimizer.met_by(pause, calls.last)
         if pause >= calls.last:
             self._asked = {}
             return

@@ -203,8 +203,8 @@ class Connections:
     def begun_at(self, step: int) -> RestartPoint:
         """The step at which all begin, or go on from a checkpoint; those that train one model prove it."""
         assert self.communication is not None
-        sha256 = ""
-        if self._experiment.distributed_optimizer.one_model:
+        sha256, rule = "", self._experiment.distributed_optimizer
+        if rule.one_model and rule.equal_after(step):
             sha256 = prove(step, self.optimizer, self.executor, self.communication)
         place = self._data.epochs.at(step)
         return RestartPoint(

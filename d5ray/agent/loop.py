@@ -151,7 +151,8 @@ class TrainingLoop:
         before_step, after_step = hooks.before_step, hooks.after_step
         last = progress.step + steps
         self._resume()
-        connections.commit(progress.step)  # what events did since the last step
+        if optimizer.meets_after(progress.step):
+            connections.commit(progress.step)  # what events did since the last step
         between = self.between
         began, record_ns = now(), 0  # a step lasts from the end of the one before to its own end
         meter = StepMeter(self._records, connections, began)
@@ -187,7 +188,7 @@ class TrainingLoop:
             meter.end(step, batch, phase, ended, ended - began, data_ns, record_ns)
             loss = optimizer.loss
             progress.step, progress.epoch, progress.loss = step + 1, batch.epoch, loss
-            if committed is not None:
+            if committed is not None and optimizer.meets_after(step + 1):
                 committed.keep(step + 1, optimizer, executor)
             recorder.poll(ended)
             if not isfinite(loss) and len(batch.labels):  # without samples there is no loss

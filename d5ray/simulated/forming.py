@@ -74,6 +74,7 @@ class SimulatedForming:
             return
         agents = [self._members.agents[rank] for rank in self._members.left]
         step = max((agent.progress().step for agent in agents), default=0) + 1
+        step = self._experiment.distributed_optimizer.met_by(step, self.last)
         for agent in agents if step < self.last else ():
             agent.pause(step)
 

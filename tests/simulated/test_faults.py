@@ -1,5 +1,6 @@
 """Claims about simulations under faults: they recover as real runs do, to the last bit, for days"""
 
+import copy
 import dataclasses
 import gc
 import json
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import torch
 
 import d5ray as d5
 from d5ray.distributed.simulation.server import PlacedShard
@@ -99,17 +101,106 @@ def test_every_fault_that_does_not_happen_is_an_event_that_says_why() -> None:
     assert len(events(group, "fault")) == 2
 
 
-def test_a_death_before_a_step_restarted_changes_no_bit() -> None:
-    """With restart nothing but time is lost: the parameters are those of an undisturbed run."""
-    wanted = experiment(OPTIMIZERS.AllreduceSGD(), "restart")
-    with d5.simulate(wanted) as group:
-        group.train(12, progress=False)
-        undisturbed = flat(group, 0)
-    plan = d5.Faults().kill(agent=1, at_step=3).kill(agent=2, at_step=3).stop(agent=3, at_step=5, seconds=9)
-    with d5.simulate(wanted, faults=plan) as group:
-        group.train(12, progress=False)
-        assert np.array_equal(flat(group, 0), undisturbed)
-        assert group.seconds > 9.0
+ONE_MODEL: dict[str, d5.DistributedOptimizer] = {  # which meet after six steps, if not after each
+    "allreduce": OPTIMIZERS.AllreduceSGD(),
+    "overlapped allreduce": OPTIMIZERS.OverlappedAllreduceSGD(),
+    "sharded allreduce": OPTIMIZERS.ShardedAllreduceSGD(),
+    "growing batch": OPTIMIZERS.GrowingBatch(milestones=(1, 4), factor=2),
+    "model averaging": OPTIMIZERS.ModelAveraging(),
+    "local SGD": OPTIMIZERS.LocalSGD(3),
+    "post-local SGD": OPTIMIZERS.PostLocalSGD(2, 4),
+    "hierarchical averaging": OPTIMIZERS.HierarchicalAveraging(2, 2, 6),
+    "DiLoCo": OPTIMIZERS.DiLoCo(3),
+    "SlowMo": OPTIMIZERS.SlowMo(3),
+    "BMUF": OPTIMIZERS.BMUF(3),
+}
+LOCAL = ("local SGD", "post-local SGD", "DiLoCo", "SlowMo", "BMUF")
+
+
+def dropping() -> torch.nn.Module:
+    return torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(64, 16), torch.nn.Dropout(0.3), torch.nn.Linear(16, 10)
+    )
+
+
+def fourteen_steps(
+    plan: d5.Faults, rule: d5.DistributedOptimizer, policy: str, leave: int = 0, **changes: Any
+) -> list[Array]:
+    """What the agents that are left have after 14 steps; leave: after 4 of them as many are to leave."""
+    values = {"model": dropping, "batch_size": 40, "optimizer": OPTIMIZERS.SGD(0.1)} | changes
+    with d5.simulate(experiment(rule, policy, **values), faults=plan) as group:
+        group.train(4, progress=False)
+        if leave:
+            d5.resize(group, agents=len(group.agents) - leave)
+        group.train(10, progress=False)
+        return [x for _, x in learned(group)]
+
+
+@pytest.mark.parametrize("name", ONE_MODEL)
+def test_a_death_before_any_step_restarted_changes_no_bit(name: str) -> None:
+    """All go back to when they met last, and do again what one has lost, with the same masks of dropout."""
+    undisturbed = fourteen_steps(d5.Faults(), ONE_MODEL[name], "restart")
+    for step in (6, 7, 8):
+        plan = d5.Faults().kill(agent=1, at_step=step).kill(agent=2, at_step=step)
+        found = fourteen_steps(plan.stop(agent=3, at_step=5, seconds=9), ONE_MODEL[name], "restart")
+        assert np.array_equal(found, undisturbed), step
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_those_who_go_on_alone_begin_where_all_had_met(name: str) -> None:
+    """Whenever in the period another one dies, or is told to leave, which it does when they meet."""
+    rule = ONE_MODEL[name]
+    changes: dict[str, Any] = {"orphans": "taken_over", "agents": 3}
+    met, *later = [
+        fourteen_steps(d5.Faults().kill(agent=2, at_step=step), rule, "continue", **changes)
+        for step in (6, 7, 8)
+    ]
+    left = fourteen_steps(d5.Faults(), rule, "continue", leave=1, **changes)
+    assert all(np.array_equal(found, met) for found in (*later, left))
+
+
+SEEN: dict[tuple[int, int], d5.Batch] = {}  # by rank and step
+
+
+class Look(d5.Event):
+    """Keeps what each agent trains on."""
+
+    def before_step(self, moment: d5.events.Moment) -> None:
+        assert moment.batch is not None
+        SEEN[moment.rank, moment.step] = moment.batch
+
+
+def test_survivors_keep_their_own_momentum() -> None:
+    """As three of PyTorch's optimizers that meet after three steps; who is new has the first one's state."""
+
+    def plain() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+
+    torch.manual_seed(5)
+    first = plain()
+    rule, base = OPTIMIZERS.LocalSGD(3), OPTIMIZERS.Momentum(0.1, 0.9)
+    plan = d5.Faults().kill(agent=1, at_step=4)
+    found = fourteen_steps(plan, rule, "restart", model=first, agents=3, optimizer=base, events=Look())
+    models = [copy.deepcopy(first).double() for _ in range(3)]
+    theirs = [torch.optim.SGD(model.parameters(), 0.1, momentum=0.9) for model in models]
+    for step in range(14):
+        if step == 3:
+            theirs[1].load_state_dict(copy.deepcopy(theirs[0].state_dict()))
+        for rank, (model, their) in enumerate(zip(models, theirs, strict=True)):
+            batch = SEEN[rank, step]
+            scores, labels = model(torch.from_numpy(batch.inputs).double()), torch.from_numpy(batch.labels)
+            their.zero_grad()
+            loss = batch.weight * torch.nn.functional.cross_entropy(scores, labels)
+            loss.backward()  # type: ignore[no-untyped-call]
+            their.step()
+        if step % 3 == 2:
+            for each in zip(*(model.parameters() for model in models), strict=True):
+                mean = torch.stack([one.data for one in each]).mean(0)
+                for one in each:
+                    one.data.copy_(mean)
+    for x, model in zip(found, models, strict=True):
+        wanted = torch.cat([one.detach().flatten() for one in model.parameters()])
+        np.testing.assert_allclose(x, wanted, atol=1e-6)
 
 
 CASES: dict[str, Callable[[str], d5.Experiment]] = {

@@ -1,7 +1,9 @@
 """Recovery after a death: all go back to their last complete step, take one survivor's, and prove it
 
 A step that a death interrupts leaves some agents after it and some before it, and arrays that were exchanged
-in place hold half a sum. So what counts is what each agent kept at the end of its last complete step.
+in place hold half a sum. So what counts is what each agent kept at the end of its last complete step. Where
+agents that train one model only meet after several, the last that counts is that after which they had met:
+what one has learned alone since then dies with it, and is in nobody else's model.
 """
 
 import hashlib
@@ -26,7 +28,8 @@ from d5ray.training.batches.epochs import START, Epochs, Position
 
 NOTHING = -1  # steps of an agent that has just been started
 OF_EXECUTOR = ("parameters", "untrained", "counters")
-PARAMETERS = "state.parameters"  # as `pack` names them
+PARAMETERS, STATES = "state.parameters", "state.states"  # as `pack` names them
+RANDOM = "random"
 
 
 @final
@@ -65,7 +68,7 @@ class Committed:
     common: what agents that train one model have alike: parameters, state that is not trained, the base
     optimizer's state, and of the rule what it names in `shared_state`. own: what is this agent's alone.
     before: the same of the step before it, for agents that hold a network together: a death may leave some
-    of them a step ahead of others. Of these also the number of passes counts, by which masks are drawn.
+    of them a step ahead of others. With common goes the number of passes, by which masks are drawn.
     """
 
     step: int = NOTHING
@@ -80,8 +83,7 @@ class Committed:
         self.common = _copied(_common(optimizer, executor), self.common)
         self.own = _copied(_own(optimizer), self.own or Packed())
         self.step = step
-        if self.before is not None:
-            self.common.data["random"] = executor.random_state().tolist()
+        self.common.arrays[RANDOM] = executor.random_state()
 
     def go_back(self, together: Iterable[Communicator], like: Any) -> None:
         """Go back to a step that all have done who hold a network together, each a share.
@@ -140,7 +142,9 @@ class Committed:
         arrays, text = parsed(received, "the state that an agent sent")
         common, place = json.loads(text)
         if communication.rank != source and (rule.one_model or self.step == NOTHING):
-            self.common = Packed(common, arrays)
+            kept, self.common = self.common, Packed(common, arrays)
+            if self.step == steps[source]:
+                self._keep_own(kept, rule)
         self.step = int(steps[source])
         return RestartPoint(tuple(int(step) for step in steps), source, place=Position(*place))
 
@@ -148,8 +152,7 @@ class Committed:
         """Let the executor have its part of the state."""
         packed = Packed({name: self.common.data[name] for name in OF_EXECUTOR}, self._values(self.common))
         unpack_into(_of_executor(executor), packed, executor.parameters, "the agent")
-        if (random := self.common.data.get("random")) is not None:
-            executor.set_random_state(np.array(random, np.uint8))
+        executor.set_random_state(self.common.arrays[RANDOM])
 
     def give_rule(self, optimizer: DistributedOptimizer, one_model: bool) -> None:
         """Let a distributed optimizer that was bound anew have its part, as far as it outlives the group."""
@@ -167,6 +170,14 @@ class Committed:
             kept = Packed(self.own.data, self._values(self.own))
             unpack_into(own, kept, like, type(optimizer).__name__)
             _set(optimizer, own.own)
+
+    def _keep_own(self, kept: Packed, rule: DistributedOptimizer) -> None:
+        """Keep of the agent's state what is not another one's after the same step."""
+        self.common.arrays[RANDOM] = kept.arrays[RANDOM]
+        if rule.own_base_state:
+            arrays = {name: a for name, a in self.common.arrays.items() if not name.startswith(STATES)}
+            arrays |= {name: array for name, array in kept.arrays.items() if name.startswith(STATES)}
+            self.common = Packed(self.common.data | {"states": kept.data["states"]}, arrays)
 
     @staticmethod
     def _values(packed: Packed) -> dict[str, Array]:
@@ -190,7 +201,10 @@ def prove(step: int, optimizer: DistributedOptimizer, executor: Executor, commun
 
 def digest(step: int, optimizer: DistributedOptimizer, executor: Executor) -> bytes:
     """SHA-256 over the step and all that agents who train one model have alike, as it is now."""
-    packed = pack(_common(optimizer, executor), "state", host_values)
+    common = _common(optimizer, executor)
+    if optimizer.own_base_state:
+        common.states = {}
+    packed = pack(common, "state", host_values)
     found = hashlib.sha256(json.dumps([step, packed.data], sort_keys=True).encode())
     for name in sorted(packed.arrays):
         found.update(packed.arrays[name].view(np.uint8).data)

@@ -23,6 +23,7 @@ class BMUF(DistributedOptimizer):
 
     untrained = SynchronizedBuffers()
     invariant = "one model"
+    own_base_state = True
     shared_state = ("common", "change")
 
     def __init__(self, period: int, block_momentum: float = 0.9, block_learning_rate: float = 1.0) -> None:

@@ -27,6 +27,7 @@ class DiLoCo(DistributedOptimizer):
 
     untrained = SynchronizedBuffers()
     invariant = "one model"
+    own_base_state = True
     shared_state = ("common", "outer_state")
 
     def __init__(self, period: int, outer: Optimizer = OUTER) -> None:

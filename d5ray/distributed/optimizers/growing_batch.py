@@ -47,6 +47,15 @@ class GrowingBatch(DistributedOptimizer):
         self.samples = zeros_like(self.x[:1])
         self.until = 0  # the step before which the next update comes
 
+    def meets_after(self, steps: int) -> bool:
+        begin, k = 0, 1  # updates come after begin + k, begin + 2k, …
+        for milestone in self.milestones:
+            update = begin + max(0, -((begin - milestone) // k)) * k  # from which on k is larger
+            if steps < update:
+                break
+            begin, k = update, k * self.factor
+        return (steps - begin) % k == 0
+
     def step(self, batch: Batch) -> None:
         if batch.step >= self.until:
             k = self.factor ** sum(batch.step >= milestone for milestone in self.milestones)

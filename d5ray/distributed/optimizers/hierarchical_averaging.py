@@ -23,6 +23,7 @@ class HierarchicalAveraging(DistributedOptimizer):
 
     untrained = SynchronizedBuffers()
     invariant = "one model"
+    own_base_state = True
 
     def __init__(self, group_size: int, period: int, global_period: int) -> None:
         check_count("group_size", group_size, low=1)

@@ -20,6 +20,7 @@ class LocalSGD(DistributedOptimizer):
 
     untrained = SynchronizedBuffers()
     invariant = "one model"
+    own_base_state = True
 
     def __init__(self, period: int) -> None:
         check_count("period", period, low=1)
@@ -47,6 +48,7 @@ class PostLocalSGD(DistributedOptimizer):
 
     untrained = SynchronizedBuffers()
     invariant = "one model"
+    own_base_state = True
 
     def __init__(self, synchronous_steps: int, period: int) -> None:
         check_count("synchronous_steps", synchronous_steps, low=0)

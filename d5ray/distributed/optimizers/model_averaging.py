@@ -21,6 +21,7 @@ class ModelAveraging(DistributedOptimizer):
 
     untrained = SynchronizedBuffers()
     invariant = "one model"
+    own_base_state = True
 
     def step(self, batch: Batch) -> None:
         self.apply(self.gradient(batch))

@@ -68,7 +68,9 @@ class DistributedOptimizer(ABC):
     prove by a hash that they are the same; `one_model = False` says that every agent has a model of its own,
     and keeps it with its base optimizer's state. `shared_state` names attributes that are alike on all
     agents, `own_state` those that each agent has for itself; "memory.residual" is in a dictionary. What else
-    `start` makes begins anew.
+    `start` makes begins anew. All go on from the last step that `meets_after` names, and do those since then
+    again. `own_base_state = True` says that each agent's base optimizer has seen gradients of its own: those
+    that have done as many steps keep its state, and only who was started takes another's.
     """
 
     needs: "tuple[Requirement, ...]" = ()
@@ -79,6 +81,7 @@ class DistributedOptimizer(ABC):
     lingers = False
     invariant = ""
     one_model = True
+    own_base_state = False
     shared_state: tuple[str, ...] = ()
     own_state: tuple[str, ...] = ()
 
@@ -130,6 +133,22 @@ class DistributedOptimizer(ABC):
     def equal_after(self, steps: int) -> bool:
         """True if all agents have the same x after that many steps, where the invariant is one model."""
         return True
+
+    def meets_after(self, steps: int) -> bool:
+        """True if no agent has anything after that many steps which the others' model still lacks.
+
+        From there they go on after a death, and there they part. Not so where each has gathered something
+        of its own, gradients or local steps, for the next exchange; a rule with a model for every agent
+        lacks nothing.
+        """
+        return not self.one_model or self.equal_after(steps)
+
+    @final
+    def met_by(self, steps: int, last: int) -> int:
+        """The first number of steps from this one on that `meets_after` names; `last` at most."""
+        while steps < last and not self.meets_after(steps):
+            steps += 1
+        return steps
 
     def finish(self) -> None:  # noqa: B027 - most have nothing to bring
         """Called before an evaluation: bring into self.x what is to be evaluated."""

@@ -23,6 +23,7 @@ class SlowMo(DistributedOptimizer):
 
     untrained = SynchronizedBuffers()
     invariant = "one model"
+    own_base_state = True
     shared_state = ("common", "u")
 
     def __init__(self, period: int, slow_momentum: float = 0.7, slow_learning_rate: float = 1.0) -> None:

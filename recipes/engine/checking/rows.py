@@ -101,7 +101,7 @@ def steps(folder: Folder) -> Iterator[str]:
         return
     if (last := pc.max(done["step"]).as_py() + 1) != row["steps"]:
         yield f"{row['steps']} steps are said to be done, {last} are recorded"
-    if happened & {"agent_died", "joined"}:
+    if happened & {"agent_died", "joined", "connection_lost"}:
         return
     first = _resumed(events) if "resumed" in happened else 0
     for rank in done["rank"].unique().to_pylist()[: MOST_SHOWN * 100]:
