@@ -12,6 +12,7 @@ from d5ray.checks import (
     check_count,
     check_keywords,
     check_kind,
+    check_names,
     check_number,
     check_options,
     wrong_kind,
@@ -50,7 +51,8 @@ from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.training.batches.epochs import BatchSize, check_batch_size, check_fits, times
 from d5ray.training.datasets import Dataset, Split, check_dataset_options, load_dataset, training_samples
 from d5ray.training.datasets.samples import IGNORED
-from d5ray.training.events.event import Event
+from d5ray.training.events.event import Event, check_hooks
+from d5ray.training.events.user_records import check_metric
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.samplers import OrderedSampler, Sampler, ShuffleSampler
 from d5ray.training.stragglers import StragglerDelay, StragglerModel, check_stragglers
@@ -382,6 +384,9 @@ class Experiment:
             raise wrong_kind("events", self.events, "Events such as (StopAtAccuracy(0.98), Checkpoint())")
         self._put(events=tuple(events))
         for event in events:
+            check_hooks(event)
+            for name in check_names(f"records of {event!r}", event.records, "names of metrics"):
+                check_metric(name, f"one of records of {event!r}")
             event.check(self)
 
     @property

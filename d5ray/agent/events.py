@@ -22,8 +22,9 @@ from d5ray.distributed.checkpoints.savers import Savers, any_of
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.training.batches.epochs import START
-from d5ray.training.events.event import Hook, Hooks
+from d5ray.training.events.event import Hook, Hooks, check_returned
 from d5ray.training.events.moment import Moment
+from d5ray.training.events.user_records import check_note, check_record, kept_bytes, number
 
 NS = 1e-9
 AGREE_STEPS = 10  # between two times that the agents agree whether an event ends the training
@@ -77,7 +78,8 @@ class AgentEvents:
     def happen(self, hooks: tuple[Hook, ...]) -> None:
         """Call these hooks, one after the other."""
         for hook in hooks:
-            hook(self.moment)
+            if (found := hook(self.moment)) is not None:
+                check_returned(hook, found)
 
     @contextmanager
     def busy(self, doing: str) -> Iterator[None]:
@@ -116,16 +118,19 @@ class AgentEvents:
 
     def record(self, metric: str, value: float | None, unit: str, step: int, epoch: int, phase: str) -> None:
         """Record a value of a metric, which is declared with its unit where it is new."""
+        check_record(metric, unit, phase, step)
+        found = number(metric, value)
         self._recorder.declare(metric, unit)
-        self._recorder.record(metric, value, step=step, epoch=epoch, phase=phase)
+        self._recorder.record(metric, found, step=step, epoch=epoch, phase=phase)
 
     def note(self, name: str, moment: Moment, detail: dict[str, Any]) -> None:
         """Record an event by name at the moment's step and epoch, with its details."""
+        check_note(name, detail)
         self._recorder.event(name, step=moment.step, epoch=moment.epoch, **detail)
 
     def keep(self, name: str, data: bytes) -> None:
         """Keep these bytes in the run's folder under this name."""
-        self._files.file(name, data)
+        self._files.file(name, kept_bytes(name, data))
 
     def checkpoint(self, path: str | None, keep: int) -> None:
         """Write a checkpoint into this folder, by default the run's own, and keep only the last few.

@@ -146,7 +146,7 @@ class TrainingLoop:
         executor, optimizer, committed = connections.executor, connections.optimizer, connections.committed
         equality = connections.equality
         assert equality is not None
-        hooks, moment, stops = events.hooks, events.moment, events.stops
+        hooks, moment, stops, happen = events.hooks, events.moment, events.stops, events.happen
         before_sampling, after_sampling = hooks.before_sampling, hooks.after_sampling
         before_step, after_step = hooks.before_step, hooks.after_step
         last = progress.step + steps
@@ -167,17 +167,14 @@ class TrainingLoop:
                 self._between_epochs = False
                 events.happen(hooks.before_epoch)
 
-            for hook in before_sampling:
-                hook(moment)
+            happen(before_sampling)
             drawing = now()
             batch = data.draw(step)
             data_ns = now() - drawing
             moment.batch, moment.epoch = batch, batch.epoch
-            for hook in after_sampling:
-                hook(moment)
+            happen(after_sampling)
             batch = moment.batch
-            for hook in before_step:
-                hook(moment)
+            happen(before_step)
 
             connections.follow_model(step)
             meter.begin()
@@ -199,8 +196,7 @@ class TrainingLoop:
             began, record_ns = ended, now() - ended
 
             moment.step, moment.loss = step + 1, loss
-            for hook in after_step:
-                hook(moment)
+            happen(after_step)
             if batch.ends_epoch:
                 self._end_epoch(progress.step == last)
             moment.batch = None

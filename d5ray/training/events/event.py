@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+from difflib import get_close_matches
+from inspect import isasyncgenfunction
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, nearest
 
 if TYPE_CHECKING:
     from d5ray.training.events.moment import Moment
@@ -13,12 +16,13 @@ POINTS: Final = (
     "before_run", "after_run", "before_epoch", "after_epoch", "before_sampling", "after_sampling",
     "before_step", "after_step", "before_test", "after_test",
 )  # fmt: skip
+LIKE: Final = 0.8  # of two names, from which one is taken for the other misspelt
 
 
 class Hook(Protocol):
     """A function that is called with the moment at a hook point."""
 
-    def __call__(self, moment: Moment) -> None: ...
+    def __call__(self, moment: Moment) -> object: ...
 
 
 class Event:
@@ -116,6 +120,51 @@ class Hooks:
                 if getattr(type(event), point) is not getattr(Event, point)
             ]
             setattr(self, point, tuple(overridden))
+
+
+def check_hooks(event: Event) -> None:
+    """Raise `ConfigurationError` for a method that looks like a hook and is none that is called."""
+    kind = type(event)
+    for name in vars(event).keys() & set(POINTS):
+        raise ConfigurationError(
+            f"{name} was put on an object of {kind.__name__}, where no agent calls it: define it in the class"
+        )
+    for name in dir(kind):
+        if name in POINTS:
+            _check_hook(kind.__name__, name, getattr(event, name))
+        elif not name.startswith("_") and not hasattr(Event, name) and callable(getattr(kind, name)):
+            near = get_close_matches(name.lower(), POINTS, 1, LIKE)
+            if near or name.startswith(("before_", "after_", "on_")):
+                raise ConfigurationError(
+                    f"{kind.__name__} has the method {name}, which is no hook, so that nobody calls it: "
+                    f"{nearest(name, POINTS)} A method of your own is called _{name}."
+                )
+
+
+def _check_hook(kind: str, name: str, hook: Any) -> None:
+    if not callable(hook):
+        raise ConfigurationError(f"{kind}.{name} is {hook!r}: a hook is a method that takes the moment")
+    if inspect.iscoroutinefunction(hook) or inspect.isgeneratorfunction(hook) or isasyncgenfunction(hook):
+        raise ConfigurationError(
+            f"{kind}.{name} is a coroutine or a generator, whose body nobody would run: make it an ordinary "
+            "method, without async and yield"
+        )
+    try:
+        inspect.signature(hook).bind(None)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{kind}.{name} takes other arguments than the moment ({error}): def {name}(self, moment)"
+        ) from error
+    except ValueError:  # of a builtin that does not say what it takes
+        return
+
+
+def check_returned(hook: Hook, found: object) -> None:
+    """Raise `ConfigurationError` for a coroutine or a generator that a hook has returned, unrun."""
+    if inspect.isawaitable(found) or inspect.isgenerator(found) or inspect.isasyncgen(found):
+        raise ConfigurationError(
+            f"{hook!r} returned a {type(found).__name__}, whose body nobody runs: let the hook do it itself"
+        )
 
 
 def check_classifies(event: Event, experiment: Any) -> None:

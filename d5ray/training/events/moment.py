@@ -124,7 +124,10 @@ class Moment:
         phase: str = "event",
         step: int | None = None,
     ) -> None:
-        """A row of `samples`; unit: in SI (s, B, J, W, 1); step: by default that of the training."""
+        """A row of `samples`; unit: in SI (s, B, J, W, 1); step: by default that of the training.
+
+        Raises `ConfigurationError` for a name that d5ray measures itself, and for what is not one number.
+        """
         self._keeper.record(metric, value, unit, self.step if step is None else step, self.epoch, phase)
 
     def note(self, name: str, **detail: Any) -> None:
