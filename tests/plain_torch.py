@@ -138,10 +138,11 @@ def plain(
         other.load_state_dict(replicas[0].state_dict())
     rules = [optimizer(each.parameters()) for each in replicas]
     for step in range(steps):
-        for rank, replica in enumerate(replicas):
+        for replica in replicas[1:]:
             with torch.no_grad():
                 for mine, first in zip(replica.buffers(), replicas[0].buffers(), strict=True):
                     mine.copy_(first)
+        for rank, replica in enumerate(replicas):
             replica.zero_grad()
             inputs, labels = batches[rank, step]
             given = zip(*(torch.from_numpy(each).chunk(pieces) for each in (inputs, labels)), strict=True)

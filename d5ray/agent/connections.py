@@ -11,7 +11,8 @@ import numpy as np
 from d5ray.agent.data import AgentData
 from d5ray.agent.mesh import left, meet, replicas, seat_of
 from d5ray.agent.user_errors import blaming
-from d5ray.distributed.checkpoints.equality import EqualityCheck, gathered
+from d5ray.distributed.buffers import LocalBuffers
+from d5ray.distributed.checkpoints.equality import EqualityCheck, checksum_of_fixed, gathered
 from d5ray.distributed.checkpoints.rollback import Committed, RestartPoint, begun_anew, prove
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.simple.absent import Absent
@@ -76,6 +77,8 @@ class Connections:
         self.equality: EqualityCheck | None = None
         forms_again = experiment.on_failure != "stop" and not experiment.distributed_optimizer.one_sided
         self.committed = self._nothing_kept(experiment) if forms_again else None
+        self._first_step: int | None = None  # since it is bound
+        self._syncs = self._agreed = False  # buffers before steps; about which ones
         self._moved: dict[int, Address] = {}  # shards that are not where the directory says
         self._paused: Committed | None = None
         self._experiment, self._rank, self._data, self._world = experiment, rank, data, world
@@ -120,6 +123,7 @@ class Connections:
         else:
             communication.broadcast(executor.parameters, root=0)
             self._connect(communication, directory)
+        share_state(executor, communication)
         if ExchangeVia.PEERS in experiment.distributed_optimizer.exchange:
             self.peers = self._world.meet(executor.parameters, communication)
         self._bind(communication)
@@ -129,6 +133,7 @@ class Connections:
         """Take the parameters of the first agent of those that are there; returns the backend's name."""
         communication = self.communication = self._communicator(group, topology)
         communication.broadcast(self.executor.parameters, root=0)
+        share_state(self.executor, communication)
         communication.close()
         return communication.backend
 
@@ -174,6 +179,7 @@ class Connections:
             agreed = committed.agree(communication, like, rule, epochs, rank=self._rank, since=since)
             self._data.share_from(agreed.place, sharing)
             committed.give_parameters(self.executor)
+            share_fixed(self.executor, communication, agreed.source)
             self._bind(communication, agreed.step)
             committed.give_rule(self.optimizer, one_model)
             agreed = replace(
@@ -262,7 +268,10 @@ class Connections:
                 server=self.server,
                 peers=self.peers,
             )
-        self.equality = EqualityCheck(self._rank, self.optimizer, communication, step)
+        self.equality = EqualityCheck(self._rank, self.optimizer, communication, step, self.executor)
+        one_model = self.optimizer.untrained != LocalBuffers() and communication.size > 1
+        self._syncs = one_model and bool(self.executor.state_arrays())
+        self._first_step, self._agreed = None, False
 
     def _base(self) -> Optimizer:
         """The base optimizer of the experiment, with the rate that fits the global batch as it is now."""
@@ -317,6 +326,27 @@ class Connections:
         """Let the model train all parameters of these names, as it did when a checkpoint was written."""
         self.executor.release(set(names) - {slot.name for slot in self.executor.slots})
         self.follow_model(step)
+
+    def sync_buffers(self, step: int) -> None:
+        """Give all agents the first one's buffers that passes change and may read, before a step.
+
+        So does `DistributedDataParallel`; here where agents have one model after that many steps, and only
+        what moves: agents tell each other after their first pass.
+        """
+        if not self._syncs or (rule := self.optimizer).one_sided:
+            return
+        assert self.communication is not None
+        arrays = self.executor.state_arrays()
+        if self._first_step is None:
+            self._first_step = step
+        elif self._first_step < step and not self._agreed:
+            self._agreed, names = True, sorted(arrays)
+            own = np.array([name in self.executor.moving for name in names], np.int64)
+            rows = gathered(own, self.communication, self.executor.parameters)
+            rule.moving = [name for name, on in zip(names, rows.max(axis=0).tolist(), strict=True) if on]
+        if rule.equal_after(step):
+            for name in rule.moving:
+                self.communication.broadcast(arrays[name], root=0)
 
     def pause(self, step: int) -> None:
         """Keep the state as it is now, after that many steps, for a group with others."""
@@ -382,3 +412,20 @@ def _common_first(communication: Communicator) -> Allocate:
         return communication.allocate(elements, dtype)
 
     return allocate
+
+
+def share_state(executor: Executor, communication: Communicator) -> None:
+    """Let all agents have the first one's state, and what it does not train, as they begin."""
+    if communication.size == 1:
+        return
+    for array in (executor.untrained, *executor.counters):
+        if len(array.reshape(-1)):
+            communication.broadcast(array, root=0)
+    share_fixed(executor, communication, 0)
+
+
+def share_fixed(executor: Executor, communication: Communicator, root: int) -> None:
+    """Let all agents have one's parameters that are not trained; nothing is sent where they are equal."""
+    own = np.array([checksum_of_fixed(executor)], np.uint64).view(np.int64)
+    if len(set(gathered(own, communication, executor.parameters).ravel().tolist())) > 1:
+        executor.visit_fixed(lambda values: communication.broadcast(values, root=root))

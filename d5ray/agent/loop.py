@@ -177,6 +177,7 @@ class TrainingLoop:
             happen(before_step)
 
             connections.follow_model(step)
+            connections.sync_buffers(step)
             meter.begin()
             optimizer.step(batch)
             ended = now()
@@ -250,6 +251,7 @@ class TrainingLoop:
     def _finalize(self) -> None:
         """Bring into the executor what is to be evaluated, and evaluate it where that is wanted."""
         self._connections.executor.adopt()
+        self._connections.sync_buffers(self.progress.step)
         self._connections.optimizer.settle()
         self._events.finalized = self._events.aside = True
         if self._experiment.evaluate_test and self._data.dataset.tests_at_end and self._evaluates:
@@ -265,7 +267,7 @@ class TrainingLoop:
     def _resume(self) -> None:
         """Bring back what a step goes on with, before it."""
         if self._events.finalized:
-            self._connections.optimizer.resume()
+            self._connections.optimizer.go_on()
             self._events.finalized = False
 
     def _evaluate(self, split: str) -> None:

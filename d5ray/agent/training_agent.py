@@ -115,6 +115,8 @@ class TrainingAgent:
             self._faults.arm(self.events.hooks, records)
         self._loop = TrainingLoop(experiment, world.scheduler, connections, data, self.events, records)
         self._built = True
+        for note in self.executor.notes:
+            records.recorder.event("model_changed", note=note)
         return sizes_of(experiment, self.executor, data.epochs)
 
     @on_its_device

@@ -31,6 +31,17 @@ def zeros_like(array: Any) -> Any:
     return zeros
 
 
+def bits(array: Any) -> Any:
+    """The bits of an array's numbers as integers, in the same memory; not a number is equal to itself there.
+
+    >>> import numpy
+    >>> bits(numpy.array([0.0, -0.0, numpy.nan])).tolist()
+    [0, -9223372036854775808, 9221120237041090560]
+    """
+    kind = f"int{8 * array.itemsize}"
+    return array.view(getattr(library_of(array), kind))
+
+
 def is_floating(array: Any) -> bool:
     """True if the array's elements are floating or complex numbers, so that it can be divided in place.
 
@@ -42,6 +53,17 @@ def is_floating(array: Any) -> bool:
     if hasattr(kind, "is_floating_point"):  # PyTorch
         return bool(kind.is_floating_point or kind.is_complex)
     return kind.kind in "fc" or kind.name == "bfloat16"  # NumPy knows that type from ml_dtypes alone
+
+
+def is_float16(array: Any) -> bool:
+    """True if the array's elements are halves with five bits of exponent, whose sums soon are too large."""
+    return str(array.dtype).removeprefix("torch.") == "float16"
+
+
+def widened(array: Any) -> Any:
+    """An array's values as float32, in an array of their own."""
+    kind = library_of(array).float32
+    return array.to(kind) if hasattr(array, "new_zeros") else array.astype(kind)
 
 
 def copy_of(array: Any) -> Any:

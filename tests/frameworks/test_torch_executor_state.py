@@ -240,18 +240,6 @@ def with_buffers(**buffers: torch.Tensor) -> Callable[[], nn.Module]:
     return model
 
 
-def test_buffers_of_several_types_are_refused() -> None:
-    """One flat buffer has one type; a complex one is no real number at all."""
-    mixed = with_buffers(a=torch.zeros(2), b=torch.zeros(2, dtype=torch.float64))
-    with pytest.raises(
-        ConfigurationError, match=r"buffers are of several types \(torch.float32, torch.float64\).*\.to\("
-    ):
-        made(mixed)
-    waves = with_buffers(a=torch.zeros(2), waves=torch.zeros(2, dtype=torch.complex64))
-    with pytest.raises(ConfigurationError, match=r"'waves' is of type torch.complex64.*view_as_real"):
-        made(waves)
-
-
 def test_buffers_of_several_devices_are_refused() -> None:
     """One flat buffer lies on one device."""
     mixed = with_buffers(a=torch.zeros(2), b=torch.zeros(2, device="meta"))

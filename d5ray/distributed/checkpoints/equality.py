@@ -13,6 +13,7 @@ from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.optimizers.invariants import ONE_MODEL
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.metrics.record.tensor_file import Array
+from d5ray.networks.executors.executor import Executor, FlatExecutor
 
 CHECK_STEPS: Final = 100  # between two comparisons
 NEVER: Final = sys.maxsize
@@ -63,8 +64,15 @@ class EqualityCheck:
            and for agents that do not wait for each other
     """
 
-    def __init__(self, rank: int, rule: DistributedOptimizer, communication: Communicator, step: int) -> None:
-        self._rank, self._rule, self._communication = rank, rule, communication
+    def __init__(
+        self,
+        rank: int,
+        rule: DistributedOptimizer,
+        communication: Communicator,
+        step: int,
+        executor: Executor | None = None,
+    ) -> None:
+        self._rank, self._rule, self._communication, self._executor = rank, rule, communication, executor
         self._compares = compares(rule) and communication.size > 1
         self.equal_at(step)
 
@@ -78,7 +86,8 @@ class EqualityCheck:
         if not self._compares or self.since == step or not self._rule.equal_after(step):
             return None
         x = self._rule.x
-        found = divergence(gathered(told(self._rank, x, step, self.since), self._communication, x))
+        fixed = 0 if self._executor is None else checksum_of_fixed(self._executor)
+        found = divergence(gathered(told(self._rank, x, step, self.since, fixed), self._communication, x))
         if found is None:
             self.equal_at(step)
         return found
@@ -89,9 +98,19 @@ def compares(rule: DistributedOptimizer) -> bool:
     return rule.invariant == ONE_MODEL and rule.one_model and not rule.one_sided
 
 
-def told(rank: int, x: Any, step: int, since: int) -> Array:
-    """A row (4,) for `gathered`, by which an agent tells the others of its x (n,) after that many steps."""
-    return np.array([rank, checksum(x), step % 2**64, since], np.uint64).view(np.int64)
+def told(rank: int, x: Any, step: int, since: int, fixed: int = 0) -> Array:
+    """A row (4,) for `gathered`, by which an agent tells the others of its x (n,) after that many steps.
+
+    fixed: a checksum of what is not trained.
+    """
+    return np.array([rank, checksum(x) ^ fixed, step % 2**64, since], np.uint64).view(np.int64)
+
+
+def checksum_of_fixed(executor: FlatExecutor) -> int:
+    """64 bits that follow from the bytes of all parameters that are not trained, in their order; 0: none."""
+    sums: list[int] = []
+    executor.visit_fixed(lambda values: sums.append(checksum(values)))
+    return checksum(np.array(sums, np.uint64)) if sums else 0
 
 
 def divergence(rows: Array) -> Divergence | None:

@@ -16,7 +16,7 @@ from d5ray.distributed.topologies.neighborhood import Neighborhood, neighborhood
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.distributed.traffic import Traffic
 from d5ray.errors import ConfigurationError
-from d5ray.training.arrays import is_floating
+from d5ray.training.arrays import copy_of, is_finite, is_float16, is_floating, widened
 
 MAX_TAG = 2**30
 Message = np.ndarray[Any, np.dtype[np.uint8]]
@@ -51,9 +51,15 @@ class Communicator(Backend):
         """array ← operation over all members' arrays; operation is sum, mean, min or max."""
         flat = self._reducible(array, "allreduce", operation)
         with self._timed():
+            kept = copy_of(flat) if operation == "mean" and not self.averages and is_float16(flat) else None
             self._allreduce(flat, self._own(operation), signature_of("allreduce", operation, flat))
             if operation == "mean" and not self.averages:
                 flat /= self.size
+            if kept is not None and not is_finite(flat):  # the sum may be too large where the mean is not
+                wide = widened(kept)
+                self._allreduce(wide, "sum", signature_of("allreduce", operation, wide))
+                wide /= self.size
+                flat[...] = wide
 
     @final
     def reduce_scatter(self, array: Any, operation: str = "sum") -> slice:
@@ -64,6 +70,12 @@ class Communicator(Backend):
         flat = self._reducible(array, "reduce_scatter", operation)
         own = self.bounds(len(flat))[self.rank]
         with self._timed():
+            if operation == "mean" and not self.averages and is_float16(flat):
+                wide = widened(flat)
+                self._reduce_scatter(wide, "sum", signature_of("reduce_scatter", operation, wide))
+                wide[own] /= self.size
+                flat[own] = wide[own]
+                return own
             self._reduce_scatter(flat, self._own(operation), signature_of("reduce_scatter", operation, flat))
             if operation == "mean" and not self.averages:
                 flat[own] /= self.size

@@ -1,7 +1,7 @@
 """DistributedOptimizer: a `step` that speaks only to x, gradient, apply and communication"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -51,7 +51,8 @@ class DistributedOptimizer(ABC):
     `one_model = False`, see below.
 
     `needs` says what the rule asks of the topology; it is checked before anything starts. `untrained` says
-    what becomes of state that is not trained, such as BatchNorm's statistics, before an evaluation.
+    what becomes of state that is not trained, such as BatchNorm's statistics, for an evaluation; the step
+    after it goes on with the agent's own.
 
     `exchange` says by what the steps of agents exchange; `ExchangeVia.SERVERS | ExchangeVia.PEERS` by both.
       COLLECTIVES    by `self.communication` alone, which is there in any case: agents wait for each other
@@ -96,6 +97,8 @@ class DistributedOptimizer(ABC):
     loss: float = float("nan")
     update_ns: int = 0
     _moment: int = 0  # the step of the run that is under way
+    moving: Sequence[str] = ()  # buffers that are the first agent's before every step
+    _own_buffers: Sequence[Any] = ()  # of this agent, while it has those that are evaluated
     _unused: tuple[str, ...] = ()  # parameters that got no gradient here in the last pass
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -351,7 +354,19 @@ class DistributedOptimizer(ABC):
     def settle(self) -> None:
         """Bring into self.x, and the state that is not trained, what is evaluated; called by all agents."""
         self.finish()
-        self.untrained.settle(self.communication, self._executor.untrained, self._executor.counters)
+        executor = self._executor
+        if self.untrained != LocalBuffers():
+            self._own_buffers = [copy_of(each) for each in (executor.untrained, *executor.counters)]
+        self.untrained.settle(self.communication, executor.untrained, executor.counters)
+
+    @final
+    def go_on(self) -> None:
+        """Bring back what a step goes on with after an evaluation; called before it."""
+        executor = self._executor
+        for array, own in zip((executor.untrained, *executor.counters), self._own_buffers, strict=False):
+            array[...] = own
+        self._own_buffers = []
+        self.resume()
 
     def __repr__(self) -> str:
         own = {name: getattr(self, name) for name in _hyperparameters(self)}

@@ -20,7 +20,12 @@ from d5ray.errors import D5Error, PeerLost
 
 Array = np.ndarray[Any, Any]
 _Message = tuple[VirtualEvent, Signature, Array]  # set when it has arrived
-UFUNCS: Mapping[str, Callable[..., Any]] = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+UFUNCS: Mapping[str, Callable[..., Any]] = {
+    "sum": np.add,
+    "mean": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+}
 
 
 class _Collective:
@@ -80,6 +85,7 @@ class SimulatedCommunicator(Communicator):
     """
 
     backend = "simulated"
+    averages = True
 
     def __init__(
         self, group: Group, topology: Topology, network: SimulatedNetwork, nodes: Sequence[int]
@@ -285,11 +291,15 @@ def _reduce_all(arrays: Sequence[Array], operation: str) -> None:
 
 
 def _total(arrays: Sequence[Array], operation: str) -> Array:
-    """((x₀ + x₁) + x₂) + …"""
-    total = arrays[0].copy()
-    for array in arrays[1:]:
-        UFUNCS[operation](total, array, out=total)
-    return total
+    """((x₀ + x₁) + x₂) + …, of 16 bits in float32 and rounded once, as `SharedMemory` has it."""
+    half = arrays[0].dtype.itemsize == 2 and arrays[0].dtype.kind not in "iu"
+    total = arrays[0].astype(np.float32) if half else arrays[0].copy()
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities are for the caller to judge
+        for array in arrays[1:]:
+            UFUNCS[operation](total, array.astype(np.float32) if half else array, out=total)
+        if operation == "mean":
+            total /= len(arrays)
+        return total.astype(arrays[0].dtype) if half else total
 
 
 def _log2(size: int) -> int:

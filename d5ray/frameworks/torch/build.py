@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from d5ray.errors import ConfigurationError
 from d5ray.frameworks.executor_options import AS_IT_IS, ExecutorOptions
 from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.frameworks.torch.library import chosen
-from d5ray.frameworks.torch.model_calls import called, scores_of
 from d5ray.frameworks.torch.modules import (
     CausalAttention,
     Joined,
@@ -30,10 +28,10 @@ from d5ray.frameworks.torch.precision import PassPrecision
 from d5ray.frameworks.torch.recomputing import recompute
 from d5ray.frameworks.torch.tensors import tensor_of
 from d5ray.frameworks.torch.trained_tensors import learning_parts
+from d5ray.frameworks.torch.trial import ModuleTrial
 from d5ray.networks.device import Device
 from d5ray.networks.executors.labelled_network import check_one_of_each
 from d5ray.networks.executors.named_tensors import check_tensors
-from d5ray.networks.executors.trees import is_inner, mapped
 from d5ray.networks.layers.layers import (
     BatchNorm,
     Beside,
@@ -66,9 +64,6 @@ from d5ray.operators.loss import Loss
 if TYPE_CHECKING:
     from d5ray.frameworks.torch.compiled import CompiledForward
 
-# They say nothing about what the model takes.
-OF_THE_DEVICE = (torch.OutOfMemoryError, torch.AcceleratorError)
-
 
 def module(
     model: Any, options: dict[str, Any], sample_shape: Shape, classes: int, *, seed: int, threads: int
@@ -76,6 +71,11 @@ def module(
     """The `nn.Module` of a model given by name, by class or function, as a Network, or as it is; seeded."""
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
+    if torch.is_inference_mode_enabled():
+        raise ConfigurationError(
+            "the model is made under torch.inference_mode(), whose tensors cannot be trained: leave "
+            "that block before, or take torch.no_grad()"
+        )
     made = _made(model, options, sample_shape, classes)
     if isinstance(made, Network):
         check_one_of_each(made, sample_shape)
@@ -223,13 +223,35 @@ def executor(
     own = chosen(device)
     precision = PassPrecision(options.precision, own)
     network = precision.prepared(network.to(own))
+    notes = _in_training_mode(network)
     if options.recompute:
         recompute(network)
-    output = _tried(network, sample_shape, partial(_scores, precision=precision, device=own))
-    if output is not None:
-        loss.check(output, classes)
-    return TorchExecutor(
-        network, _own(loss, own, precision), own, precision, _compiled(network) if options.compile else None
+    tried = ModuleTrial(network, precision, own).found(sample_shape)
+    if tried.shape is not None:
+        loss.check(tried.shape, classes)
+    made = TorchExecutor(
+        network,
+        _own(loss, own, precision),
+        own,
+        precision,
+        _compiled(network) if options.compile else None,
+        differentiates=tried.differentiates,
+    )
+    made.notes = notes
+    return made
+
+
+def _in_training_mode(network: nn.Module) -> tuple[str, ...]:
+    """Put a model in training mode that is in evaluation mode as a whole; what the run should tell of it.
+
+    Where only parts are in evaluation mode, such as a frozen BatchNorm, that is meant.
+    """
+    if any(part.training for part in network.modules()):
+        return ()
+    network.train()
+    return (
+        "the model was given in evaluation mode, as after eval(), and is put in training mode: a part that "
+        "is to stay in evaluation mode needs another one that is in training mode",
     )
 
 
@@ -247,47 +269,3 @@ def _compiled(network: nn.Module) -> "CompiledForward":
     from d5ray.frameworks.torch.compiled import CompiledForward  # noqa: PLC0415 - imports PyTorch's compiler
 
     return CompiledForward(network)
-
-
-def _tried(network: nn.Module, sample_shape: Any, scores: Any) -> tuple[int, ...] | None:
-    """The shape of a model's scores of two samples, of numbers, or of tokens where it takes nothing else.
-
-    None for samples of several arrays where neither fits: shapes do not tell types, so that the first batch
-    may tell more. The pass is a copy's: the model itself has not been called when training begins.
-    """
-    several = is_inner(sample_shape)
-    tokens = several or any(isinstance(part, nn.Embedding) for part in network.modules())
-    failures = []
-    before = torch.get_rng_state()
-    try:
-        for kind in (np.float32, np.int64)[: 1 + tokens]:
-            try:
-                return tuple(scores(_copied(network), mapped(partial(_zeros, kind), sample_shape)).shape)
-            except OF_THE_DEVICE:
-                raise
-            except (RuntimeError, ValueError, TypeError, IndexError) as error:
-                failures.append(error)
-    finally:
-        torch.set_rng_state(before)
-    if several:
-        return None
-    why = failures[-1]
-    raise ConfigurationError(f"the model does not take samples of shape {sample_shape}: {why}") from why
-
-
-def _scores(network: nn.Module, samples: Any, precision: PassPrecision, device: torch.device) -> torch.Tensor:
-    given = mapped(lambda each: precision.sample(torch.from_numpy(each).to(device)), samples)
-    with torch.no_grad():
-        return scores_of(called(network.eval(), given))
-
-
-def _copied(network: nn.Module) -> nn.Module:
-    """A copy of a model; the model itself where it cannot be copied."""
-    try:
-        return copy.deepcopy(network)
-    except (RuntimeError, TypeError):
-        return network
-
-
-def _zeros(kind: Any, shape: Shape) -> np.ndarray[Any, Any]:
-    return np.zeros((2, *shape), kind)

@@ -37,6 +37,7 @@ class TorchExecutor(Executor):
     """Runs an `nn.Module` as it is; nothing is converted, and no hook is left in it.
 
     precision: of training passes, for which the module is prepared. compiled: the module, as those call it.
+    differentiates: whether its forward pass needs gradients, as that of forces from an energy does.
     """
 
     parameters: torch.Tensor  # (n,)
@@ -51,6 +52,8 @@ class TorchExecutor(Executor):
         device: torch.device,
         precision: PassPrecision | None = None,
         compiled: "CompiledForward | None" = None,
+        *,
+        differentiates: bool = False,
     ) -> None:
         self.module, self.loss, self.device = module, loss, device
         self._precision = precision or PassPrecision("float32", device)
@@ -59,8 +62,11 @@ class TorchExecutor(Executor):
         self._library = Torch(device)
         self._on_cpu, self._synchronize = self._library.on_host, self._library.synchronize
         self._trained = TrainedTensors({"": module} | learning_parts(loss))
-        self._buffers = ModuleBuffers(module)
+        kind = next(iter(self._trained.real.values())).dtype
+        self._buffers = ModuleBuffers(module, kind)
         self._hold(self._laid())
+        self._buffers.note_versions()
+        self._differentiates = differentiates
         self._generator = self._library.generator
         self._first_seed = 0  # of what the network draws in training,
         self._passes = 0  # the passes until now
@@ -68,7 +74,7 @@ class TorchExecutor(Executor):
     def _laid(self) -> FlatBuffers:
         """Flat buffers of what is trained now."""
         counters = self._buffers.counters
-        return FlatBuffers(self._trained.named, self._buffers.floating, self._library, counters=counters)
+        return FlatBuffers(self._trained.real, self._buffers.floating, self._library, counters=counters)
 
     def _hold(self, holder: FlatBuffers | FlatExecutor) -> None:
         super()._hold(holder)
@@ -89,6 +95,14 @@ class TorchExecutor(Executor):
         """True if parameters require gradients that required none before."""
         return self._trained.released
 
+    @property
+    def moving(self) -> frozenset[str]:  # type: ignore[override]
+        """The names of buffers that training passes change, and may read."""
+        return self._buffers.moving
+
+    def visit_fixed(self, visit: Callable[[Any], None]) -> None:
+        self._trained.visit_fixed(visit)
+
     def release(self, names: Collection[str]) -> None:
         self._trained.release(names)
 
@@ -107,7 +121,7 @@ class TorchExecutor(Executor):
     def inference(self, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         with self._evaluating():
             scores = scores_of(called(self.module, self._tensors_of(inputs)))
-        return numbers(scores)
+        return numbers(scores.detach())
 
     def inference_and_backprop(
         self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], on_ready: OnReady | None = None
@@ -125,7 +139,7 @@ class TorchExecutor(Executor):
         trained.begin_pass(self.parameters)
         begin = perf_counter_ns()
         self._generator.manual_seed((self._first_seed + self._passes * PASS_APART) % SEEDS)
-        with self._precision.computing():
+        with torch.inference_mode(False), self._precision.computing():
             given, truth = self._tensors_of(inputs), self._tensor(labels)
             _, loss = output_and_loss(self._trained_output, self.loss, given, truth)
         self._synchronize()
@@ -248,6 +262,8 @@ class TorchExecutor(Executor):
             if isinstance(tensor, torch.Tensor) and name in called:
                 trained = names.get(id(tensor))
                 value = self._library.host(tensor.detach()) if trained is None else values[trained]
+                if trained is not None and tensor.is_complex():
+                    value = np.ascontiguousarray(value).view(np.result_type(value, np.complex64))[..., 0]
                 found[called[name]] = np.array(value)
         return found
 
@@ -270,11 +286,14 @@ class TorchExecutor(Executor):
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
-        """Evaluation mode without gradients; afterwards every part is in the mode it was in before."""
+        """Evaluation mode without gradients; afterwards every part is in the mode it was in before.
+
+        It is no inference mode, whose tensors a model that keeps some could not train with.
+        """
         training = [part for part in self.module.modules() if part.training]
         self.module.eval()
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(False), torch.set_grad_enabled(self._differentiates):
                 yield
         finally:
             for part in training:

@@ -4,6 +4,7 @@ from typing import final
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from d5ray.errors import ConfigurationError
 
@@ -12,19 +13,39 @@ Named = dict[str, torch.Tensor]
 
 @final
 class ModuleBuffers:
-    """A module's buffers: `floating` point ones by name, and the others, each contiguous.
+    """A module's buffers: `floating` point ones by name, of one type, and the others, each contiguous.
 
-    So those can be exchanged in place, as `counters`.
+    So those can be exchanged in place, as `counters`; of complex numbers as pairs of real ones. kind: the
+    type of `floating` ones where there are some of it.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, kind: torch.dtype) -> None:
         self.named: Named = dict(module.named_buffers())
-        _check_none_is_complex(self.named)
-        self.floating = {name: b for name, b in self.named.items() if b.is_floating_point()}
-        self.counters = {name: b for name, b in self.named.items() if name not in self.floating}
-        for buffer in self.counters.values():
-            buffer.data = buffer.contiguous()
+        kinds = {b.dtype for b in self.named.values() if b.is_floating_point()}
+        chosen = kind if kind in kinds else next(iter(sorted(kinds, key=str)), kind)
+        self.floating = {name: b for name, b in self.named.items() if b.dtype == chosen}
+        self.counters: Named = {}
+        for name, buffer in self.named.items():
+            if name not in self.floating:
+                buffer.data = buffer.detach().contiguous().resolve_conj().resolve_neg()
+                self.counters[name] = torch.view_as_real(buffer) if buffer.is_complex() else buffer
         self._places = [(*_owner(module, name), buffer) for name, buffer in self.named.items()]
+        # What normalizations gather in training, they read in evaluations alone.
+        gathered = {id(b) for part in module.modules() if isinstance(part, _NormBase) for b in part.buffers()}
+        self._read = {name: b for name, b in self.named.items() if id(b) not in gathered}
+        self._moving: set[str] = set()
+
+    def note_versions(self) -> None:
+        """Take notice of the buffers as they are now, before training."""
+        self._versions = {name: buffer._version for name, buffer in self._read.items()}
+
+    @property
+    def moving(self) -> frozenset[str]:
+        """The buffers that passes have changed and may read in training."""
+        for name, version in self._versions.items():
+            if self._read[name]._version != version:
+                self._moving.add(name)
+        return frozenset(self._moving)
 
     def adopt(self) -> None:
         """Copy back what the module has put in a buffer's place: `self.mean = ...` makes another tensor."""
@@ -32,7 +53,8 @@ class ModuleBuffers:
             found = getattr(owner, key)
             if found is not buffer:
                 _check_alike(key, buffer, found)
-                buffer.copy_(found.detach())
+                with torch.no_grad():
+                    buffer.copy_(found)
                 setattr(owner, key, buffer)
 
 
@@ -40,15 +62,6 @@ def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:
     """The part of a module that holds the buffer of this name, and the attribute."""
     path, _, key = name.rpartition(".")
     return module.get_submodule(path), key
-
-
-def _check_none_is_complex(named: Named) -> None:
-    for name, buffer in named.items():
-        if buffer.is_complex():
-            raise ConfigurationError(
-                f"the model's buffer {name!r} is of type {buffer.dtype}, but agents exchange real numbers: "
-                "register it as torch.view_as_real(...)"
-            )
 
 
 def _check_alike(key: str, buffer: torch.Tensor, found: object) -> None:

@@ -1,6 +1,6 @@
 """The tensors of PyTorch modules that gradients move, followed where the user's code puts others"""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, final
 
 import numpy as np
@@ -42,7 +42,8 @@ class TrainedTensors:
 
     As under PyTorch, the user's code may give a parameter other values by `.data`, put another
     `nn.Parameter` in its place, or take its gradient away: `adopt` brings what it finds into the buffer.
-    A parameter without a gradient is `unused`; one that required none, and does now, is `released`.
+    A parameter without a gradient is `unused`; one that required none, and does now, is `released`. Complex
+    numbers lie in the buffer as pairs of real ones, which is how PyTorch's rules treat them.
     """
 
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
@@ -72,14 +73,30 @@ class TrainedTensors:
         self.named.update(named | gone)
         self.released = False
 
+    @property
+    def real(self) -> Mapping[str, torch.Tensor]:
+        """The parameters by name, to be laid in a flat buffer of real numbers."""
+        if not any(tensor.is_complex() for tensor in self.named.values()):
+            return self.named  # whose tensors may be others when the buffers move
+        return {
+            name: torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor
+            for name, tensor in self.named.items()
+        }
+
     def lie_in(self, slots: tuple[Slot, ...], values: Named, gradients: Named, flat: torch.Tensor) -> None:
         """Take notice of the slots, and the views there, in which parameters and gradients lie.
 
         flat: the gradients (n,).
         """
         self.tensors = list(self.named.values())
-        self._slots, self._values, self._gradients = slots, values, gradients
+        self._slots, self._values, self._gradients = slots, dict(values), gradients
         self._views = [gradients[slot.name] for slot in slots]
+        for at, (name, tensor) in enumerate(self.named.items()):
+            if tensor.is_complex():
+                self._values[name], self._views[at] = map(
+                    torch.view_as_complex, (values[name], self._views[at])
+                )
+                tensor.data, tensor.grad = self._values[name], self._views[at]
         firsts = np.array([slot.offset for slot in slots if slot.size], np.int64)
         on_host = flat.device.type == "cpu" and flat.dtype != torch.bfloat16
         self._flat: Any = flat.numpy() if on_host else flat
@@ -125,6 +142,15 @@ class TrainedTensors:
             parameters.get(key) is tensor and not tensor.requires_grad
             for parameters, key, tensor in self._frozen
         )
+
+    def visit_fixed(self, visit: Callable[[torch.Tensor], None]) -> None:
+        """Call visit with the bytes (n,) of every parameter that is not trained; what it writes stays."""
+        for tensor in {id(each): each for _, _, each in self._frozen}.values():
+            own = tensor.detach()
+            values = own.contiguous()
+            visit(values.reshape(-1).view(torch.uint8))
+            if values is not own:
+                own.copy_(values)
 
     def release(self, names: Collection[str]) -> None:
         """Let the parameters of these names require gradients."""
@@ -187,7 +213,7 @@ class TrainedTensors:
         self.unused = tuple(s for s, each in zip(self._slots, found, strict=True) if each is None)
         for view, each in zip(self._views, found, strict=True):
             if each is None:
-                view.fill_(NO_GRADIENT)
+                (torch.view_as_real(view) if view.is_complex() else view).fill_(NO_GRADIENT)
             else:
                 torch.add(_dense(each), 0.0, out=view)
 

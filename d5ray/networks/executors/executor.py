@@ -1,7 +1,7 @@
 """Executor: the interface that every framework's adapter fills to execute a network, or a stage of one"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -39,7 +39,9 @@ class FlatExecutor(ABC):
 
     `unused` are the parameters that got no gradient in the last pass; theirs is -0.0 throughout, so that a
     sum over agents is -0.0 where none of them had one. `released` says that the model has parameters which
-    required no gradient when the buffers were made, and do now: `take_released` makes these anew.
+    required no gradient when the buffers were made, and do now: `take_released` makes these anew. `moving`
+    names arrays of the state that training passes change, and may read. `notes` are what a run should tell
+    of how the model was made.
     """
 
     parameters: Any
@@ -51,6 +53,8 @@ class FlatExecutor(ABC):
     counters: tuple[Any, ...]
     unused: tuple[Slot, ...] = ()
     released: bool = False
+    moving: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
     _holder: "FlatBuffers | FlatExecutor"
 
     def _hold(self, holder: "FlatBuffers | FlatExecutor") -> None:
@@ -72,6 +76,12 @@ class FlatExecutor(ABC):
     def named_state(self) -> dict[str, np.ndarray[Any, Any]]:
         """A copy of every array behind `untrained` and `counters` under its name, in host memory."""
         return self._holder.named_state()
+
+    def state_arrays(self) -> dict[str, Any]:
+        """The arrays of the state by name, as they are, to be read and written in place."""
+        return by_name(self.untrained, self.state_slots) | dict(
+            zip(self.counter_names, self.counters, strict=False)
+        )
 
     def state_dict(self, parameters: Any = None) -> dict[str, np.ndarray[Any, Any]]:
         """A copy of every tensor of the model by the model's own names and types, in host memory.
@@ -104,6 +114,9 @@ class FlatExecutor(ABC):
         """
         self._holder.use_buffers(allocate)
         self._hold(self._holder)
+
+    def visit_fixed(self, visit: Callable[[Any], None]) -> None:  # noqa: B027 - most frameworks have none
+        """Call visit with the bytes (n,) of all that is neither trained nor state: what it writes stays."""
 
     def adopt(self) -> None:  # noqa: B027 - most frameworks' parameters stay where they are
         """Bring into `parameters` what the model's own code, or an event, has put in a tensor's place."""

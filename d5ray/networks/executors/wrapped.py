@@ -1,6 +1,6 @@
 """The executor around another one: that computes, evaluates and draws, and has the arrays"""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ class WrappedExecutor(Executor):
 
     def __init__(self, inner: Executor) -> None:
         self._inner = inner
+        self.notes = inner.notes
         self._hold(inner)
 
     @property
@@ -38,6 +39,14 @@ class WrappedExecutor(Executor):
     def released(self) -> bool:  # type: ignore[override]
         """True if the inner executor has parameters that are to be trained from now on."""
         return self._inner.released
+
+    @property
+    def moving(self) -> frozenset[str]:  # type: ignore[override]
+        """The arrays of the inner executor's state that training passes change, and may read."""
+        return self._inner.moving
+
+    def visit_fixed(self, visit: Callable[[Any], None]) -> None:
+        self._inner.visit_fixed(visit)
 
     def adopt(self) -> None:
         self._inner.adopt()

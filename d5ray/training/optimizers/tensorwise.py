@@ -68,6 +68,6 @@ class TensorwiseOptimizer(Optimizer):
     def _move(self, x: Any, gradient: Any, state: State, unused: frozenset[str]) -> None:
         missed = state.get(MISSED, {})
         for slot, own in zip(state[SLOTS], state[TENSORS], strict=True):
-            if slot.name not in unused:
+            if slot.size and slot.name not in unused:
                 w, g = (part_of(each, slot).reshape(slot.shape) for each in (x, gradient))
                 self.update_tensor(w, g, own, state[STEPS] - missed.get(slot.name, 0))

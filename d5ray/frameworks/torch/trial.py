@@ -1,0 +1,121 @@
+"""Trial of a PyTorch module before it trains: what it takes, what it gives, and what its first pass makes"""
+
+import copy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, final
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from d5ray.errors import ConfigurationError
+from d5ray.frameworks.torch.model_calls import called, scores_of
+from d5ray.frameworks.torch.precision import PassPrecision
+from d5ray.networks.executors.trees import is_inner, mapped
+from d5ray.networks.layers.layers import Shape
+
+# They say nothing about what the model takes.
+OF_THE_DEVICE: Final = (torch.OutOfMemoryError, torch.AcceleratorError)
+OF_THE_MODEL: Final = (RuntimeError, ValueError, TypeError, IndexError)
+MOST_BYTES: Final = 2**28  # of parameters that are copied to be tried
+WITHOUT_GRADIENTS: Final = ("does not require grad", "does not have a grad_fn")
+
+
+@final
+@dataclass(frozen=True)
+class ModuleFacts:
+    """A module's facts by a trial: the shape of its scores, if known, and whether a pass needs gradients."""
+
+    shape: tuple[int, ...] | None
+    differentiates: bool = False
+
+
+@final
+class ModuleTrial:
+    """A pass of two samples, of numbers, or of tokens where a model takes nothing else.
+
+    It is a copy's, so that the model itself has not been called when training begins; lazy modules alone get
+    their parameters by a pass of their own.
+    """
+
+    def __init__(self, network: nn.Module, precision: PassPrecision, device: torch.device) -> None:
+        self._network, self._precision, self._device = network, precision, device
+
+    def found(self, sample_shape: Any) -> ModuleFacts:
+        """The model's scores; for samples of several arrays perhaps none, since shapes do not tell types.
+
+        Raises `ConfigurationError` where the model does not take such samples.
+        """
+        several = is_inner(sample_shape)
+        tokens = several or any(isinstance(part, nn.Embedding) for part in self._network.modules())
+        failures = []
+        for kind in (np.float32, np.int64)[: 1 + tokens]:
+            before = torch.get_rng_state()
+            try:
+                return self._passed(mapped(partial(_zeros, kind), sample_shape))
+            except OF_THE_DEVICE:
+                raise
+            except OF_THE_MODEL as error:
+                failures.append(error)
+            finally:
+                torch.set_rng_state(before)
+        if several and not self._is_lazy:
+            return ModuleFacts(None)
+        raise self._refused(sample_shape, failures[-1]) from failures[-1]
+
+    def _passed(self, samples: Any) -> ModuleFacts:
+        given = mapped(lambda each: self._precision.sample(torch.from_numpy(each).to(self._device)), samples)
+        if self._is_lazy:
+            _scores(self._network, given, differentiates=False)
+        for differentiates in (False, True):
+            try:
+                return ModuleFacts(
+                    tuple(_scores(_copied(self._network), given, differentiates=differentiates).shape),
+                    differentiates,
+                )
+            except RuntimeError as error:
+                if differentiates or not any(words in str(error) for words in WITHOUT_GRADIENTS):
+                    raise
+        raise AssertionError("one of the two is returned or raised")
+
+    @property
+    def _is_lazy(self) -> bool:
+        return any(is_lazy(each) for each in (*self._network.parameters(), *self._network.buffers()))
+
+    def _refused(self, sample_shape: Any, why: Exception) -> ConfigurationError:
+        kinds = {each.dtype for each in self._network.parameters() if each.is_floating_point()}
+        if self._precision.name == "float32" and kinds and torch.float32 not in kinds:
+            shown = ", ".join(sorted(map(str, kinds)))
+            return ConfigurationError(
+                f"the model's parameters are of {shown}, and samples are torch.float32, which it does not "
+                f"take ({why}): set precision='float64', which computes in that type, convert the model with "
+                ".float(), or its inputs in forward"
+            )
+        return ConfigurationError(f"the model does not take samples of shape {sample_shape}: {why}")
+
+
+def _scores(network: nn.Module, given: Any, *, differentiates: bool) -> torch.Tensor:
+    training = [part for part in network.modules() if part.training]
+    network.eval()
+    try:
+        with torch.set_grad_enabled(differentiates):
+            return scores_of(called(network, given))
+    finally:
+        for part in training:
+            part.training = True
+
+
+def _copied(network: nn.Module) -> nn.Module:
+    """A copy of a model, if not of large parameters; the model itself where it cannot be copied."""
+    parameters = list(network.parameters())
+    large = sum(each.nbytes for each in parameters) > MOST_BYTES
+    try:
+        return copy.deepcopy(network, {id(each): each for each in parameters if large})
+    except (RuntimeError, TypeError):
+        return network
+
+
+def _zeros(kind: Any, shape: Shape) -> np.ndarray[Any, Any]:
+    return np.zeros((2, *shape), kind)
