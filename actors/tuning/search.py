@@ -20,6 +20,7 @@ from ray.tune.schedulers import (
     ResourceChangingScheduler,
 )
 
+from d5ray.actors.cluster.placement import Reservation
 from d5ray.actors.session import session
 from d5ray.actors.session.around_start import environment_of
 from d5ray.actors.session.in_thread import in_thread
@@ -50,7 +51,7 @@ class SearchPlan:
     """A search before it begins.
 
     space: domains of Tune's, or lists, by key. mode: "max" or "min". samples: how many settings are drawn.
-    cpus: of one trial; in_process: it takes them itself, and not its agents.
+    reserved: of one trial; in_process: it takes that itself, and not its agents.
     """
 
     space: Mapping[str, Any]
@@ -58,7 +59,7 @@ class SearchPlan:
     samples: int
     searcher: Any
     scheduler: Any
-    cpus: float
+    reserved: Reservation
     in_process: bool
 
 
@@ -219,18 +220,19 @@ def _fitted(fit: Callable[[], Any], interrupted: Path) -> Any:
 def _resources(plan: SearchPlan) -> tune.PlacementGroupFactory:
     """What a trial takes: of this node, where runs are kept, so much that as many fit as have room.
 
-    Its agents, if it has any, reserve their CPUs themselves.
+    Its agents, if it has any, reserve their CPUs and GPUs themselves.
     """
     here = next(node for node in ray.nodes() if node["NodeID"] == ray.get_runtime_context().get_node_id())
     name = next(key for key in here["Resources"] if key.startswith("node:") and not key.startswith("node:__"))
     if plan.in_process:
-        return tune.PlacementGroupFactory([{"CPU": plan.cpus, name: 1 / SHARES}])
-    total = ray.cluster_resources().get("CPU", 0.0)
-    side_by_side = int(total / plan.cpus + 1e-9) if plan.cpus else int(total)
+        return tune.PlacementGroupFactory([{**plan.reserved.resources, name: 1 / SHARES}])
+    total = ray.cluster_resources()
+    side_by_side = plan.reserved.places(total) if plan.reserved.resources else int(total.get("CPU", 0.0))
     if side_by_side < 1:
+        less = " or gpus_per_agent" if plan.reserved.gpus else ""
         raise PlacementError(
-            f"the Ray cluster has {total:g} CPUs, the agents of a trial take {plan.cpus:g}: let them be "
-            "fewer, set a smaller cpus_per_agent, or add nodes"
+            f"the Ray cluster has {plan.reserved.of([total])}, the agents of a trial take {plan.reserved}: "
+            f"let them be fewer, set a smaller cpus_per_agent{less}, or add nodes"
         )
     return tune.PlacementGroupFactory([{name: SHARES // side_by_side / SHARES}])
 

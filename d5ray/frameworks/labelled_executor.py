@@ -129,6 +129,8 @@ def labelled_executor(
     try:
         output = made.inference(probe)
     except (ValueError, TypeError, IndexError, RuntimeError) as error:
+        if type(error).__module__.startswith("cupy"):  # CUDA's errors say nothing of samples
+            raise
         raise ConfigurationError(
             f"the network does not take samples of shape {sample_shape}: {error}"
         ) from error

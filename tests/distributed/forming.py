@@ -13,6 +13,7 @@ from d5ray.distributed.simulation.clock import VirtualClock
 from d5ray.distributed.simulation.communicator import SimulatedNetwork
 from d5ray.distributed.simulation.links import UniformLinks, Wires
 from d5ray.distributed.topologies.topology import Complete, Topology
+from tests.distributed.on_gpus import OnGPUs
 from tests.patience import patience
 from tests.together import T, together
 
@@ -44,14 +45,19 @@ class Former:
         if backend == "hierarchical":
             nodes = ("first",) * (size - size // 2) + ("second",) * (size // 2)
         store = self.rendezvous.address
+        device = "cuda:0" if backend == "nccl" else "cpu"
         groups = [
-            Group(name, 0, rank, size, store, "127.0.0.1", timeout_seconds, nodes, encrypted=encrypted)
+            Group(
+                name, 0, rank, size, store, "127.0.0.1", timeout_seconds, nodes, device, encrypted=encrypted
+            )
             for rank in range(size)
         ]
         members: list[Communicator]
         if backend == "simulated":
             network = SimulatedNetwork(VirtualClock(), Wires(UniformLinks()))
             members = [network.join(group, graph, range(size)) for group in groups]
+        elif backend == "nccl":
+            members = together(lambda rank: OnGPUs(groups[rank], graph), size)
         else:
             members = together(lambda rank: backends.join(backend, groups[rank], graph), size)
         self._made.append(members)

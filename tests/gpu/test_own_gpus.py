@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import d5ray as d5
@@ -45,6 +46,46 @@ print(json.dumps(found))
 """
 
 
+SERVED = """
+import json, sys
+import numpy as np
+import d5ray as d5
+
+address, home, framework = sys.argv[1:]
+experiment = d5.Experiment(
+    model="lenet", dataset="digits", agents=2, seed=1, batch_size=16, executor=framework,
+    distributed=d5.optimizers.ParameterServerSGD(), optimizer=d5.optimizers.Momentum(0.05, 0.9),
+    servers=d5.Servers(shards=2, replicas=1), on_failure="restart", cpus_per_agent=0.25, evaluate=False,
+)
+plan = d5.Faults().kill(server=0, at_seconds=0.5)
+with d5.launch(experiment, address=address, root=home, quiet=True, faults=plan) as group:
+    assert group.train(epochs=4, progress=False).completed
+    names = [row["name"] for row in group.tables()["events"].to_pylist()]
+    models = [np.concatenate([each.ravel() for each in group.parameters(rank).values()]) for rank in (0, 1)]
+print(json.dumps({"restored": names.count("server_restored"), "models": [x.tolist() for x in models]}))
+"""
+SEARCHED = """
+import json, sys
+from ray import tune
+import d5ray as d5
+
+address, home, gpus = sys.argv[1:]
+recipe = (
+    {"model": "lenet", "dataset": "digits", "epochs": 1},
+    {"agents": 1, "optimizer": d5.optimizers.SGD(0.1), "cpus_per_agent": 0.25, "executor": "cupy",
+     "gpus_per_agent": 1.0},
+    [d5.metrics.TestAccuracy() >= 0.0],
+)
+try:
+    found = d5.tune(
+        recipe, {"gpus_per_agent": [float(gpus)]}, trials=2, seeds=1, address=address, quiet=True
+    )
+    print(json.dumps({"trials": [row["status"] for row in found.trials.to_pylist()]}))
+except d5.D5Error as error:
+    print(json.dumps({"error": str(error)}))
+"""
+
+
 @pytest.fixture(scope="module")
 def two_gpus() -> Iterator[Head]:
     """A Ray head that has two GPUs, so far as Ray knows."""
@@ -53,11 +94,15 @@ def two_gpus() -> Iterator[Head]:
 
 
 def launched(head: Head, home: Path, agents: int, gpus: float | None) -> dict[str, Any]:
+    return printed(PROGRAM, head, home, str(agents), json.dumps(gpus))
+
+
+def printed(program: str, head: Head, home: Path, *arguments: str) -> dict[str, Any]:
     """What a program that trains there prints."""
-    words = [sys.executable, "-c", PROGRAM, head.address, str(home), str(agents), json.dumps(gpus)]
+    words = [sys.executable, "-c", program, head.address, str(home), *arguments]
     done = subprocess.run(
         words,
-        env=os.environ | environment(),
+        env=os.environ | environment() | {"D5RAY_HOME": str(home)},
         capture_output=True,
         text=True,
         check=False,
@@ -89,6 +134,25 @@ def test_agents_share_gpus_by_choice_alone(two_gpus: Head, tmp_path: Path) -> No
     found = launched(two_gpus, tmp_path / "shared", 4, 0.5)
     assert sorted(found.get("seen", ())) == ["0", "0", "1", "1"], found
     assert len(set(found["parameters"])) == 1
+
+
+@no_cupy
+@pytest.mark.full
+def test_servers_die_and_agents_on_gpus_go_on(two_gpus: Head, tmp_path: Path) -> None:
+    """With the parameters that NumPy's agents have: pushes go on in another server's memory."""
+    found, expected = (printed(SERVED, two_gpus, tmp_path / name, name) for name in ("cupy", "numpy"))
+    assert found["restored"] == expected["restored"] == 1
+    assert found["models"][0] == found["models"][1]
+    np.testing.assert_allclose(found["models"][0], expected["models"][0], rtol=2e-3, atol=1e-4)
+
+
+@no_cupy
+@pytest.mark.full
+def test_trials_side_by_side_have_gpus_enough(two_gpus: Head, tmp_path: Path) -> None:
+    """One at a time has room where each takes both GPUs; one that takes three is refused as a whole."""
+    assert printed(SEARCHED, two_gpus, tmp_path / "two", "2") == {"trials": ["completed"] * 2}
+    refused = printed(SEARCHED, two_gpus, tmp_path / "three", "3")["error"]
+    assert "2 CPUs and 2 GPUs, the agents of a trial take 0.25 CPU and 3 GPU" in refused
 
 
 def test_room_is_counted_by_what_is_scarce() -> None:

@@ -1,8 +1,11 @@
 """The stand-in beside the real CuPy, where that is installed: names, arguments, and who makes what"""
 
+import ast
+import importlib
 import importlib.util
 import inspect
 import re
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -39,3 +42,34 @@ def test_the_calls_of_nccl_are_the_same() -> None:
             assert list(inspect.signature(function).parameters) == arguments_of(theirs), name
     constants = [name for name in vars(ours) if name.startswith("NCCL_")]
     assert constants and all(getattr(ours, name) == getattr(nccl, name) for name in constants)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("cupy.cuda", "Stream"),
+        ("cupy.cuda", "Event"),
+        ("cupy.cuda", "Device"),
+        ("cupy.cuda.nccl", "NcclCommunicator"),
+    ],
+)
+def test_what_the_stand_in_has_is_there(module: str, name: str) -> None:
+    """Every public method and attribute of these classes; what plays the device itself has other names."""
+    theirs = getattr(importlib.import_module(module), name)
+    known = {"enqueue", "status", "failed"}  # of the stand-in's threads
+    path = STAND_IN / Path(*module.split(".")) / "__init__.py"
+    source = path if path.exists() else path.parent.with_suffix(".py")
+    (ours,) = [
+        each for each in ast.parse(source.read_text(encoding="utf-8")).body
+        if isinstance(each, ast.ClassDef) and each.name == name
+    ]  # fmt: skip
+    methods = {each.name for each in ours.body if isinstance(each, ast.FunctionDef)} - known
+    public = {each for each in methods if not each.startswith("_") or each.endswith("__")}
+    assert public and [each for each in public if not hasattr(theirs, each)] == []
+
+
+def test_the_functions_of_the_runtime_are_there() -> None:
+    from cupy.cuda import runtime  # noqa: PLC0415 - where it is installed
+
+    names = ("getDeviceCount", "getDeviceProperties", "streamQuery", "CUDARuntimeError")
+    assert [name for name in names if not hasattr(runtime, name)] == []

@@ -105,7 +105,11 @@ class Membership:
             self._taking = time.monotonic(), self._others if giver is None else (giver,), key
         try:
             with self._news:
-                self._news.wait_for(lambda: key in self._values or self._troubled(), timeout=seconds)
+                self._news.wait_for(
+                    lambda: key in self._values or self._troubled() or self._ended, timeout=seconds
+                )
+                if self._ended and self._failure is None:
+                    raise PeerLost(self.group.rank, "this member has left the group")
                 if self.left:  # what they have put is on its way
                     soon = min(NEWS_SECONDS, max(0.0, deadline - time.monotonic()))
                     self._news.wait_for(
@@ -211,7 +215,9 @@ class Membership:
     def leave(self) -> None:
         """End the membership: the others are told that this member left."""
         if not self._ended:
-            self._ended = True
+            with self._news:
+                self._ended = True
+                self._news.notify_all()  # another thread may wait for a value
             self._send(["leave"])
             self.waits = self.own_waits  # what belongs to the group is nobody's any more
 

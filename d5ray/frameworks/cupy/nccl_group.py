@@ -262,7 +262,17 @@ def _current(cupy: Any, torch: Any) -> Any:
     """The stream on which this thread computes under PyTorch, or CuPy."""
     if torch is None:
         return cupy.cuda.get_current_stream()
-    return cupy.cuda.Stream.from_external(torch.cuda.current_stream(cupy.cuda.Device().id))
+    return cupy.cuda.Stream.from_external(_TorchStream(torch.cuda.current_stream(cupy.cuda.Device().id)))
+
+
+class _TorchStream:
+    """PyTorch's stream with the protocol that CuPy asks for, which older PyTorches lack."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream  # lives as long as this
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, int(self._stream.cuda_stream)
 
 
 def _torch_of(array: Any) -> Any:

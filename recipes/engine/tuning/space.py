@@ -1,6 +1,7 @@
 """The space of a search: keys of MUTABLE with domains of Ray Tune's or lists, checked before it begins"""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -11,7 +12,9 @@ from d5ray.recipes.engine.parsing import settings
 from d5ray.recipes.engine.recipe import Recipe
 
 DRAWS: Final = 20  # of which one at least must be an experiment
-SIZES: Final = ("agents", "mesh", "cpus_per_agent")  # on which the room hangs that a trial takes
+SIZES: Final = (  # on which the room hangs that a trial takes
+    "agents", "mesh", "cpus_per_agent", "gpus_per_agent", "executor", "executor_kwargs",
+)  # fmt: skip
 
 
 def check(recipe: Recipe, space: object) -> Mapping[str, Any]:
@@ -40,22 +43,19 @@ def with_settings(recipe: Recipe, found: Mapping[str, Any]) -> Recipe:
     return replace(recipe, overrides={**recipe.overrides, **plain})
 
 
-def cpus(recipe: Recipe, space: Mapping[str, Any]) -> float:
-    """The CPUs that the agents of the largest trial reserve."""
+def largest(recipe: Recipe, space: Mapping[str, Any]) -> list[Experiment]:
+    """Trials of which one takes as much room as any does."""
     varied: list[dict[str, Any]] = [{}]
     for key in SIZES:
         values = search.choices(space.get(key, []))
         bound = getattr(space.get(key), "upper", None)  # of a domain of numbers
         values += [] if bound is None else [bound - 1 if isinstance(bound, int) else bound]
         varied += [{key: value} for value in values]
-    found = []
+    found: list[Experiment] = []
     for each in varied:
-        try:
-            experiment: Experiment = with_settings(recipe, each).made()
-        except ConfigurationError:  # with other settings it may fit, and the trial says what does not
-            continue
-        found.append((experiment.agents or 1) * experiment.cpus_per_agent)
-    return max(found)
+        with suppress(ConfigurationError):  # with other settings it may fit, and the trial says what does not
+            found.append(with_settings(recipe, each).made())
+    return found
 
 
 def _check_key(recipe: Recipe, key: object) -> None:

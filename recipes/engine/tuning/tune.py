@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from d5ray.actors.cluster.placement import Reservation, reservation_of
 from d5ray.actors.group.training import TrainingRun
 from d5ray.actors.launch import launch
 from d5ray.actors.session import session
@@ -62,8 +63,8 @@ def tune(
     by: `launch`, or `simulate`, or a `functools.partial` of one, by which agents are made.
 
     Every trial is a run, with the recipe's seed, and all are a series; as many train side by side as there
-    are CPUs. A trial that fails is told of, and the others go on. Ctrl-C ends all, and is raised again; when
-    the best settings are run it leaves the verdict open.
+    are CPUs and GPUs for. A trial that fails is told of, and the others go on. Ctrl-C ends all, and is raised
+    again; when the best settings are run it leaves the verdict open.
     Raises `ConfigurationError` for what does not fit, before anything starts, and `AgentError` where no
     trial came to a result.
     """
@@ -80,11 +81,13 @@ def tune(
     quantity = _metric(found, metric)
     search.check(searcher, scheduler)
     fresh = _fresh(found, seeds)
-    needed = spaces.cpus(found, space)
+    largest = spaces.largest(found, space)
+    cpus = max((each.agents or 1) * each.cpus_per_agent for each in largest)
     check_writable(runs_root())
     session.connect(
-        address, cpus=int(-(-needed // 1)), metadata={"recipe": found.name, "task": "tune"}, quiet=True
+        address, cpus=int(-(-cpus // 1)), metadata={"recipe": found.name, "task": "tune"}, quiet=True
     )
+    gpus = max((each.agents or 1) * reservation_of(each).gpus for each in largest)
     kept = KeptSeries(found, TUNING, [found.made().seed])
     told = (lambda _: None) if quiet else _told
     runs = RecipeRuns(found, quantity, by, kept.series.name, runs_root().resolve())
@@ -94,7 +97,13 @@ def tune(
         tried = search.search(
             runs,
             search.SearchPlan(
-                space, mode, trials, searcher, scheduler, 1.0 if runs.waits else needed, in_process=runs.waits
+                space,
+                mode,
+                trials,
+                searcher,
+                scheduler,
+                Reservation(1.0) if runs.waits else Reservation(cpus, gpus),
+                in_process=runs.waits,
             ),
             kept.series.folder / "tune",
         )

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete
-from d5ray.errors import ConfigurationError, PeerLost
+from d5ray.errors import AgentError, ConfigurationError, PeerLost
+from d5ray.frameworks.arrays.executor import ArrayExecutor
 from d5ray.frameworks.host import device_name
 from d5ray.training.arrays import like
 from tests.agents import agents_in_threads
@@ -156,6 +158,18 @@ def test_an_agent_says_which_gpu_it_has(monkeypatch: pytest.MonkeyPatch) -> None
     assert "cuda:1" in found and "GPU-00000000-0000-0000-0000-000000000003" in found
 
 
+def test_an_error_of_cuda_is_told_as_that_when_a_model_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not as samples that the network does not take."""
+    error = cupy.cuda.runtime.CUDARuntimeError
+
+    def broken(*arguments: Any) -> Any:
+        raise error(700)
+
+    monkeypatch.setattr(ArrayExecutor, "inference", broken)
+    with pytest.raises(AgentError, match="cudaErrorIllegalAddress"):
+        trained("cupy", d5.optimizers.AllreduceSGD(), agents=1)
+
+
 def test_values_of_the_host_become_an_array_beside_another() -> None:
     found = like(cupy.zeros(3, cupy.float32), np.array([1.0, 2.0, 3.0]))
     assert found.dtype == np.float32 and cupy.asnumpy(found).tolist() == [1.0, 2.0, 3.0]
@@ -278,8 +292,13 @@ def test_a_thread_goes_on_behind_anothers_mark(monkeypatch: pytest.MonkeyPatch) 
     import torch  # noqa: PLC0415 - here alone
 
     asked: list[object] = []
+
+    def current(device: object) -> Any:
+        asked.append(device)
+        return SimpleNamespace(cuda_stream=0)  # as of PyTorch 2.10, without CuPy's protocol
+
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_stream", asked.append)
+    monkeypatch.setattr(torch.cuda, "current_stream", current)
 
     def member(communicator: Communicator) -> list[str]:
         done: list[str] = []

@@ -119,6 +119,13 @@ class ndarray(NDArrayOperatorsMixin):
     def flags(self):
         return self._values.flags
 
+    def __dlpack__(self, **named):
+        """To a PyTorch that computes on the processor, as everything does here."""
+        return self._values.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self._values.__dlpack_device__()
+
     @property
     def __cuda_array_interface__(self):
         return {
