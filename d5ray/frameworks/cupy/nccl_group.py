@@ -63,7 +63,10 @@ class NcclGroup:
 
         thread = threading.Thread(target=make, name="d5ray-nccl-init", daemon=True)  # it cannot be ended
         thread.start()
-        thread.join(timeout_seconds)
+        end = time.monotonic() + timeout_seconds
+        while thread.is_alive() and time.monotonic() < end:
+            thread.join(LOOK_SECONDS)
+            self._healthy()
         if errors:
             raise ConfigurationError(f"NCCL cannot form the group on {device}: {errors[0]}") from errors[0]
         if not made:

@@ -337,6 +337,23 @@ def test_a_cuda_error_is_told_as_that_and_at_once() -> None:
 
 
 @on_stand_in
+def test_a_group_that_one_cannot_form_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are in NCCL's own call then, which ends with their processes: they hear why, at once."""
+    begin = nccl.NcclCommunicator.__init__
+
+    def failing(self: Any, size: int, identity: bytes, rank: int) -> None:
+        if rank == 1:
+            raise nccl.NcclError("NCCL_ERROR_SYSTEM_ERROR: unhandled system error")
+        begin(self, size, identity, rank)
+
+    monkeypatch.setattr(nccl.NcclCommunicator, "__init__", failing)
+    since = time.monotonic()
+    with pytest.raises(ConfigurationError, match="NCCL cannot form the group"):
+        groups(3, lambda communicator: communicator.rank)
+    assert time.monotonic() - since < 10
+
+
+@on_stand_in
 @pytest.mark.parametrize("where", ["launch", "groupEnd"])
 def test_a_launch_that_fails_or_hangs_is_a_lost_peer(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections are made within a launch: what fails there is no error of the agent's, and is bounded."""

@@ -13,7 +13,7 @@ from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.membership import Membership
 from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.topologies.topology import Topology
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, D5Error
 from d5ray.frameworks.cupy.nccl_group import NcclGroup, available, device_view, follow, mark
 
 MOST_PARTNERS: Final = 16  # with each of which a connection takes memory of the GPU
@@ -43,15 +43,21 @@ class NCCL(Communicator):
         self.membership.waits = self.told_waits
         self._agreed: set[Signature] = set()
         self.membership.gather("ready", b"")
-        self._nccl = NcclGroup(
-            self.rank,
-            self.size,
-            device,
-            self._share_id,
-            self.membership.check,
-            group.timeout_seconds,
-            partners(topology, self.rank),
-        )
+        try:
+            self._nccl = NcclGroup(
+                self.rank,
+                self.size,
+                device,
+                self._share_id,
+                self.membership.check,
+                group.timeout_seconds,
+                partners(topology, self.rank),
+            )
+        except D5Error as error:
+            self._watchdog.close()
+            self.membership.fail(error)  # whom the others wait for
+            self.membership.leave()
+            raise
 
     def mark(self) -> Any:
         return mark(self._nccl.device)
