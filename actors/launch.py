@@ -13,6 +13,7 @@ from d5ray.actors.group.training import found_for
 from d5ray.actors.session import session
 from d5ray.actors.shipping import ship
 from d5ray.agent.mesh import shares_of
+from d5ray.agent.trial import try_parts
 from d5ray.archive.experiments import Archived, kept
 from d5ray.archive.unfinished import AUTO, GoingOn, unfinished
 from d5ray.checks import check_address, check_kind, check_path
@@ -22,6 +23,7 @@ from d5ray.experiment import Experiment
 from d5ray.failures.program_state import as_before
 from d5ray.metrics.queries.binding import free_at
 from d5ray.metrics.record import store
+from d5ray.training.datasets import Dataset
 
 NO_FAULTS = Faults()
 
@@ -72,6 +74,8 @@ def launch(
     timings = Timings()
     with Loading(experiment) as loading:
         loading.check()
+        if isinstance(experiment.dataset, Dataset):
+            try_parts(experiment, experiment.dataset)
         shares = None if experiment.mesh is None else shares_of(experiment, loading.dataset.result())
         agents, run_id = experiment.agents or 1, new_run_id(origin.recipe or experiment.name)
         if session.embeds(address):

@@ -19,6 +19,7 @@ from d5ray.agent.faults import Do
 from d5ray.agent.loop import Progress
 from d5ray.agent.outcome import Outcome
 from d5ray.agent.training_agent import TrainingAgent
+from d5ray.agent.trial import try_parts
 from d5ray.archive.experiments import ArchiveFiles
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.faults.missed import MISSED, missed
@@ -84,6 +85,7 @@ class SimulatedGroup(TrainingRun):
     @apart
     def _open(self, checkpoint: Checkpoints | None) -> None:
         dataset = self.experiment.load_dataset()
+        try_parts(self.experiment, dataset)
         self.built, *_ = self._members.build(dataset)
         self._forming.epochs = self.built.epochs
         self._members.join()

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, first_line
 from d5ray.frameworks.executor_options import AS_IT_IS, ExecutorOptions
 from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.frameworks.torch.library import chosen
@@ -90,7 +90,13 @@ def _made(model: Any, options: dict[str, Any], sample_shape: Shape, classes: int
     if isinstance(model, str):
         return chain(catalogue.network(model, sample_shape, classes, **options), sample_shape)
     if isinstance(model, nn.Module):
-        return copy.deepcopy(model)
+        try:
+            return copy.deepcopy(model)
+        except (RuntimeError, TypeError) as error:
+            raise ConfigurationError(
+                f"the model, a {type(model).__name__}, cannot be copied, and agents have models of their own "
+                f"({type(error).__name__}: {first_line(error)}): give its class, or a function that makes it"
+            ) from error
     made = model if hasattr(model, "trainable_variables") else model(**options)
     if isinstance(made, Network):
         return made

@@ -11,7 +11,13 @@ from torch import nn
 
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch.library import Torch, numbers
-from d5ray.frameworks.torch.model_calls import called, output_and_loss, right_ones, scores_of
+from d5ray.frameworks.torch.model_calls import (
+    called,
+    check_differentiable,
+    output_and_loss,
+    right_ones,
+    scores_of,
+)
 from d5ray.frameworks.torch.module_buffers import ModuleBuffers
 from d5ray.frameworks.torch.network_module import own_names
 from d5ray.frameworks.torch.precision import LossScale, PassPrecision
@@ -142,6 +148,7 @@ class TorchExecutor(Executor):
         with torch.inference_mode(False), self._precision.computing():
             given, truth = self._tensors_of(inputs), self._tensor(labels)
             _, loss = output_and_loss(self._trained_output, self.loss, given, truth)
+        check_differentiable(loss, self.loss)
         self._synchronize()
         middle = perf_counter_ns()
         elsewhere = 0

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.model_calls import called as called
 from d5ray.networks.executors.model_calls import no_number, scores_in
 from d5ray.operators.loss import Loss
@@ -28,6 +29,16 @@ def output_and_loss(
     if not isinstance(found, torch.Tensor) or found.numel() != 1:
         raise no_number(loss, found)
     return output, found.reshape(())
+
+
+def check_differentiable(found: torch.Tensor, loss: Loss) -> None:
+    """Raise `ConfigurationError` for a loss that no parameter's gradient follows from."""
+    if not found.requires_grad:
+        raise ConfigurationError(
+            f"{loss!r} gave {found.item():g}, which cannot be differentiated: leave detach(), item(), NumPy "
+            "and no_grad() out of the model's forward pass and of the loss, and let a parameter that they "
+            "use require gradients"
+        )
 
 
 def right_ones(scores: torch.Tensor, labels: torch.Tensor, loss: Loss) -> int:

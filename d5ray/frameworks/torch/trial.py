@@ -1,6 +1,10 @@
 """Trial of a PyTorch module before it trains: what it takes, what it gives, and what its first pass makes"""
 
 import copy
+import random
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, final
@@ -8,11 +12,14 @@ from typing import Any, Final, final
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
-from d5ray.errors import ConfigurationError
-from d5ray.frameworks.torch.model_calls import called, scores_of
+from d5ray.errors import ConfigurationError, D5Error, first_line
+from d5ray.frameworks.torch.executor import TorchExecutor
+from d5ray.frameworks.torch.model_calls import called, check_differentiable, scores_of
 from d5ray.frameworks.torch.precision import PassPrecision
+from d5ray.networks.executors.model_calls import no_number
 from d5ray.networks.executors.trees import is_inner, mapped
 from d5ray.networks.layers.layers import Shape
 
@@ -94,6 +101,74 @@ class ModuleTrial:
                 ".float(), or its inputs in forward"
             )
         return ConfigurationError(f"the model does not take samples of shape {sample_shape}: {why}")
+
+
+@contextmanager
+def as_before() -> Iterator[None]:
+    """Gives this process its generators of random numbers and its threads back as they were."""
+    threads, own = torch.get_num_threads(), torch.get_rng_state()
+    numbers, plain = np.random.get_state(), random.getstate()  # noqa: NPY002 - a model may draw from them
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_rng_state(own)
+        np.random.set_state(numbers)  # noqa: NPY002
+        random.setstate(plain)
+
+
+def try_batch(executor: Any, inputs: Any, labels: np.ndarray[Any, Any]) -> None:
+    """Let an executor's model and loss take a batch, and differentiate; the executor is of no use afterwards.
+
+    The model is in evaluation mode, but for a normalization of a single sample, which fails in training mode.
+    Raises `ConfigurationError` that names the part.
+    """
+    while not isinstance(executor, TorchExecutor):
+        executor = executor.inner
+    module, loss = executor.module, executor.loss
+    given, truth = executor._tensors_of(inputs), executor._tensor(labels)
+    batch = f"a batch of {len(labels)} sample{'s' if len(labels) > 1 else ''}"
+    normalizes = len(labels) == 1 and any(
+        isinstance(part, _BatchNorm) and part.training for part in module.modules()
+    )
+    training = [part for part in module.modules() if part.training]
+    if not normalizes:
+        module.eval()
+    try:
+        more = {"labels": truth} if loss.takes_labels else {}
+        output = called(module, given, **more)
+        scores = output if loss.sees_output else scores_of(output)
+    except (*OF_THE_DEVICE, D5Error):
+        raise
+    except Exception as error:
+        remedy = "mend its forward pass"
+        if normalizes:
+            remedy = (
+                "take a batch_size that leaves no single sample at an epoch's end, or leave samples out; "
+                "BatchNorm needs two"
+            )
+        raise failed(f"the model, a {type(module).__name__}, fails with {batch}", error, remedy) from error
+    finally:
+        for part in training:
+            part.training = True
+    try:
+        found = loss.torch(scores, truth)
+    except (*OF_THE_DEVICE, D5Error):
+        raise
+    except Exception as error:
+        shape = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
+        labelled = f"labels {tuple(truth.shape)} of {truth.dtype}"
+        what = f"the loss, {loss!r}, fails with an output {shape} and {labelled}"
+        raise failed(what, error, "mend it, or give labels that it takes") from error
+    if not isinstance(found, torch.Tensor) or found.numel() != 1:
+        raise no_number(loss, found)
+    check_differentiable(found, loss)
+
+
+def failed(what: str, error: Exception, remedy: str) -> ConfigurationError:
+    """The error for a part of the user's that raised another one, with the end of its traceback."""
+    text = "".join(traceback.format_exception(error, limit=-3)).rstrip()
+    return ConfigurationError(f"{what}: {type(error).__name__}: {first_line(error)}: {remedy}\n{text}")
 
 
 def _scores(network: nn.Module, given: Any, *, differentiates: bool) -> torch.Tensor:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from d5ray.errors import D5Error, DataError, first_line
 from d5ray.networks.executors.trees import Tree, leaves, mapped
 from d5ray.training.batches.batch import Batch
-from d5ray.training.datasets.samples import Labels, Samples
+from d5ray.training.datasets.dataset import Split
+from d5ray.training.datasets.samples import Labels, Samples, check_taken
 from d5ray.training.samplers import Draw
 from d5ray.training.transformations.composition import Transformations, at_test, has_pixels, transformed
 
@@ -92,7 +93,7 @@ class Loader:
 
     def _prepare(self, draw: Draw) -> Prepared:
         if not self._transformations and self._samples.in_memory:
-            return self._samples.take(draw.indices)
+            return taken(self._samples, draw.indices)
         try:
             return self._made(draw.indices, draw.epoch)
         except D5Error:
@@ -106,7 +107,7 @@ class Loader:
             ) from error
 
     def _made(self, indices: npt.NDArray[np.int64], epoch: int) -> Prepared:
-        inputs, labels = self._samples.take_in(epoch, indices)
+        inputs, labels = taken(self._samples, indices, epoch)
         if not self._transformations and not has_pixels(inputs):
             return inputs, labels
         done = transformed(self._transformations, inputs, labels, indices, seed=self._seed, epoch=epoch)
@@ -119,6 +120,12 @@ class Loader:
             except Exception:
                 return str(index)
         return f"{draw.indices[0]} or one of the {len(draw.indices) - 1} with it"
+
+
+def taken(samples: Samples, indices: npt.NDArray[np.int64], epoch: int | None = None) -> Prepared:
+    """The samples with these indices, as they are; raises `DataError` for what no batch can be made of."""
+    found = samples.take(indices) if epoch is None else samples.take_in(epoch, indices)
+    return found if isinstance(samples, Split) else check_taken(samples, found, len(indices))
 
 
 def pieces_to_test(
@@ -143,6 +150,6 @@ def pieces_to_test(
     count = max(1, min(at_most or PIECE_SAMPLES, PIECE_BYTES // sample_bytes))
     for begin in range(0, len(samples), count):
         indices = np.arange(begin, min(begin + count, len(samples)), dtype=np.int64)
-        inputs, labels = samples.take(indices)
+        inputs, labels = taken(samples, indices)
         done = transformed(lasting, inputs, labels, indices, seed=0, epoch=0)
         yield done.inputs, done.labels

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from d5ray.checks import check_kind, shown
 from d5ray.errors import DataError
-from d5ray.networks.executors.trees import Tree
+from d5ray.networks.executors.trees import Tree, leaves
 
 Shape = tuple[int, ...]  # or a tree of such, where inputs are one of arrays
 Array = np.ndarray[Any, Any]
@@ -74,6 +74,32 @@ class Samples(ABC):
         digest = hashlib.sha256()
         self.add_to(digest, "samples")
         return digest.hexdigest()
+
+
+def check_taken(samples: Samples, taken: object, count: int) -> tuple[Tree, Labels]:
+    """The inputs and labels that `take` gave for that many indices; `DataError` for what it must not give."""
+    name, kinds = type(samples).__name__, ("float32", "int64", "uint8")
+    if not isinstance(taken, tuple) or len(taken) != 2:
+        raise DataError(f"{name}.take gave {shown(taken)}, expected a tuple of inputs (n, ...) and labels")
+    inputs, labels = taken
+    shapes = dict(leaves(samples.sample_shape))
+    arrays = [(f"inputs{place}", each, shapes.get(place), kinds) for place, each in leaves(inputs)]
+    for what, array, shape, allowed in (*arrays, ("labels", labels, None, ("int64", "float32"))):
+        wanted = f"a C-contiguous array ({count}, ...) of {' or '.join(allowed)}"
+        if not isinstance(array, np.ndarray):
+            found = type(array).__name__
+        elif array.dtype.name not in allowed or not array.flags.c_contiguous or len(array) != count:
+            order = "" if array.flags.c_contiguous else ", not C-contiguous"
+            found = f"{array.shape} of {array.dtype}{order}"
+        elif shape is not None and array.shape[1:] != shape:
+            found, wanted = f"samples of shape {array.shape[1:]}", f"its sample_shape, {shape}"
+        else:
+            continue
+        raise DataError(
+            f"{name}.take gave {what} that are {found} for {count} indices, expected {wanted}: convert with "
+            f"np.ascontiguousarray(..., np.{allowed[0]}), and give one of each for every index"
+        )
+    return inputs, labels
 
 
 class OnDemand(Samples):

@@ -1,0 +1,76 @@
+"""Trial of an experiment's own parts before agents start: some samples, the model and the loss on them"""
+
+from collections import deque
+from typing import Any, Final
+
+import numpy as np
+
+from d5ray.agent.building import whole_network
+from d5ray.errors import D5Error
+from d5ray.experiment import Experiment
+from d5ray.frameworks.torch import from_model
+from d5ray.networks.device import CPUDevice
+from d5ray.networks.network import Network
+from d5ray.ops.losses.function_loss import FunctionLoss, ModelLoss
+from d5ray.training.batches.loader import Loader
+from d5ray.training.datasets import Dataset
+from d5ray.training.samplers import Draw, Shards
+from d5ray.training.transformations import shape_after
+
+SAMPLES: Final = 2  # that are tried, beside the smallest batch that comes
+# Of a model that perhaps agents alone can make, and of one that ends the process, which they tell of.
+ELSEWHERE: Final = (OSError, ImportError, MemoryError, SystemExit)
+
+
+def try_parts(experiment: Experiment, dataset: Dataset) -> None:
+    """Let a model or a loss of the user's own, under PyTorch on a processor, take first samples.
+
+    Nothing of it is left: generators of random numbers and threads are as before. Raises `DataError` and
+    `ConfigurationError` for a part that fails, by its name.
+    """
+    named = isinstance(experiment.model, (str, Network))
+    own = not named or isinstance(experiment.loss, (FunctionLoss, ModelLoss))
+    if not own or experiment.make_executor is not from_model or experiment.mesh is not None:
+        return
+    if not isinstance(experiment.device, CPUDevice) or dataset.train.in_order:
+        return
+    sizes = sorted({min(SAMPLES, len(dataset.train)), smallest_batch(experiment, len(dataset.train))})
+    from d5ray.frameworks.torch.trial import as_before, failed, try_batch  # noqa: PLC0415 - imports torch
+
+    with as_before():
+        batches = [_batch(experiment, dataset, size) for size in sizes]
+        shape = shape_after(experiment.pipeline, dataset.sample_shape)
+        try:
+            executor = whole_network(experiment, shape, len(dataset.classes))
+        except D5Error:
+            raise
+        except ELSEWHERE:
+            return
+        except Exception as error:
+            raise failed("the model cannot be made, or called", error, "mend it") from error
+        for inputs, labels in reversed(batches):
+            try_batch(executor, inputs, labels)
+
+
+def smallest_batch(experiment: Experiment, samples: int) -> int:
+    """The samples of the smallest batch that an agent's model gets in the first epoch."""
+    agents = experiment.replicas
+    shards = Shards(
+        samples=samples,
+        agents=agents,
+        batch_size=experiment.step_batch_size,
+        sampler=experiment.train_sampler,
+        seed=experiment.seed,
+    )
+    cuts = deque((taken for _, taken in shards.epochs.cuts(0)), maxlen=1)
+    share = max(1, cuts[0] // agents)
+    if experiment.accumulate == 1 or not isinstance(experiment.batch_size, int):
+        return share
+    return share // -(-share // experiment.batch_size)
+
+
+def _batch(experiment: Experiment, dataset: Dataset, size: int) -> tuple[Any, np.ndarray[Any, Any]]:
+    loader = Loader(dataset.train, experiment.pipeline, seed=experiment.seed)
+    loader.start(iter([Draw(np.arange(size), 1.0, 0, False)]))
+    batch = loader.next(0)
+    return batch.inputs, batch.labels
