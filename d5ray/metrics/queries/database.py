@@ -13,7 +13,7 @@ from d5ray.errors import ConfigurationError, StorageError, first_line
 from d5ray.metrics.judge.summary import SUMMARY
 from d5ray.metrics.queries import read_only
 from d5ray.metrics.queries.source import Answer, Limits, QuerySource, Shelf, StoredRows
-from d5ray.metrics.queries.sql import quoted
+from d5ray.metrics.queries.sql import parquet_of, quoted
 from d5ray.metrics.queries.summary_table import summary_of
 from d5ray.metrics.record.schema import TABLES
 
@@ -223,8 +223,7 @@ def _show(connection: "DuckDBPyConnection", name: str, rows: StoredRows) -> None
         connection.register(name, held)
         return
     columns = ", ".join(f'"{column}"' for column in TABLES[name].names)
-    files = ", ".join(map(quoted, rows.files))
-    both = f"SELECT {columns} FROM read_parquet([{files}])"
+    both = f"SELECT {columns} FROM {parquet_of(rows.files)}"
     if rows.held is not None:
         connection.register(stored.strip('"'), rows.held)
         both += f" UNION ALL SELECT {columns} FROM {stored}"

@@ -1,5 +1,6 @@
 """SQL on the tables of a run, through DuckDB."""
 
+from collections.abc import Iterable
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,16 @@ def sql(
     own = nullcontext(run.source) if seconds is None else closing(run.within(Limits(seconds=seconds)))
     with own as source, source.ask(query) as answer:
         return answer.table(most_rows)
+
+
+def is_pattern(file: object) -> bool:
+    """True for a path that DuckDB takes for a pattern of several; let pyarrow read that one."""
+    return any(each in str(file) for each in "*?[")
+
+
+def parquet_of(files: Iterable[object]) -> str:
+    """DuckDB's table of the columns in these files alone: of a folder such as `rank=0` it makes a column."""
+    return f"read_parquet([{', '.join(map(quoted, files))}], hive_partitioning = false)"
 
 
 def quoted(file: object) -> str:

@@ -8,6 +8,7 @@ from pyarrow import fs
 
 from d5ray.errors import StorageError, first_line
 from d5ray.metrics.queries.source import Shelf, StoredRows
+from d5ray.metrics.queries.sql import is_pattern
 from d5ray.metrics.record.files import check_plain, read_parquet_of
 from d5ray.metrics.record.liveness import with_status
 from d5ray.metrics.record.schema import TABLES, check_version, checked, with_later_columns
@@ -185,7 +186,7 @@ class _StoredRun:
             if table in LARGE:
                 with self._system.open_input_file(path) as opened:
                     same = pq.read_schema(opened).equals(TABLES[table])
-                if same and self._local:
+                if same and self._local and not is_pattern(path):
                     return StoredRows(files=(path,))
                 if same:
                     return StoredRows(held=ds.dataset(path, filesystem=self._system, format="parquet"))

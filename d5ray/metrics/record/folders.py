@@ -4,13 +4,14 @@ import os
 import tempfile
 from pathlib import Path
 
+from d5ray.checks import check_path
 from d5ray.errors import StorageError
 
 
 def home() -> Path:
     """The folder of everything that d5ray keeps: `D5RAY_HOME`, or `~/d5ray`."""
     named = os.environ.get("D5RAY_HOME")
-    return Path(named).expanduser() if named else Path.home() / "d5ray"
+    return check_path("D5RAY_HOME", named) if named else Path.home() / "d5ray"
 
 
 def runs_root() -> Path:

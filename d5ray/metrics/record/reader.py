@@ -41,7 +41,7 @@ class Run(Queryable):
         self._where, self._token = where, token
         self._folder: Path | None = None
         if isinstance(where, Path):
-            self._folder = where
+            self._folder = check_path("where", where)
         elif from_file:
             self._folder = Path(unquote(urlsplit(where).path))
         elif "://" not in where:

@@ -12,7 +12,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from d5ray.errors import StorageError, first_line
-from d5ray.metrics.queries.sql import quoted
+from d5ray.metrics.queries.sql import is_pattern, parquet_of
 from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import TABLES
 from d5ray.metrics.views.growing_streams import Growing
@@ -158,10 +158,14 @@ class RunView:
         if not finished.exists():
             return news
         files = self.run.finished([name])
-        if name in files:
-            source = f"read_parquet({quoted(files[name])})"
+        source = f"{name}_other"
+        if name in files and not is_pattern(files[name]):
+            source = parquet_of([files[name]])
+        elif name in files:
+            import pyarrow.dataset as ds  # noqa: PLC0415 - for folders with such names alone
+
+            self._connection.register(source, ds.dataset(files[name], format="parquet"))
         else:  # of another version; or no table, which is an error that says so
-            source = f"{name}_other"
             self._make(source, self._read(name))
         self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM {source}")
         self._connection.execute(f"DROP TABLE {name}_grown")

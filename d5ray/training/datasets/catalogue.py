@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from d5ray.checks import check_kind, check_share, is_number
+from d5ray.checks import check_kind, check_path, check_share, is_number
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.training.datasets.cifar import load_cifar10, load_cifar100
 from d5ray.training.datasets.clicks import load_clicks
@@ -155,7 +155,7 @@ def load_dataset(
     if name in SHIPPED:
         made = _loaded(name, SHIPPED[name], options)
     else:
-        folder = default_root() if root is None else Path(root).expanduser()
+        folder = default_root() if root is None else check_path("root", root)
         made = _loaded(name, PUBLISHED[name], options, folder, download)
     return validating(made, validation) if validation else made
 

@@ -88,7 +88,7 @@ def load_image_folder(
     """
     check_share("test_fraction", test_fraction)
     check_count("split_seed", split_seed, 0)
-    folder = Path(path).expanduser().absolute()
+    folder = check_path("path", path).absolute()
     inner = folder / "train" if (folder / "train").is_dir() else folder
     found = ImageFolder(inner, size, channels=channels)
     held = [folder / name for name in ("val", "test") if inner != folder and (folder / name).is_dir()]

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from d5ray.checks import check_path
 from d5ray.errors import ConfigurationError, D5Error, DataError
 from d5ray.training.datasets.published import ADDRESSES, CHECKSUMS
 
@@ -14,9 +15,9 @@ FETCH_AGAIN = "delete the file and fetch it again"
 def default_root() -> Path:
     """The folder of all data sets: $D5RAY_DATA, else $D5RAY_HOME/data, else ~/d5ray/data."""
     if data := os.environ.get("D5RAY_DATA"):
-        return Path(data).expanduser()
+        return check_path("D5RAY_DATA", data)
     if home := os.environ.get("D5RAY_HOME"):
-        return Path(home).expanduser() / "data"
+        return check_path("D5RAY_HOME", home) / "data"
     return Path.home() / "d5ray" / "data"
 
 

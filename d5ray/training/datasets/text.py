@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.checks import check_count, check_number
+from d5ray.checks import check_count, check_number, check_path
 from d5ray.errors import ConfigurationError, DataError
 from d5ray.training.datasets.dataset import Dataset, Split
 from d5ray.training.datasets.published_files import by_hand, find
@@ -84,7 +84,7 @@ def text_at(paths: Paths) -> tuple[bytes, str]:
 
 def text_of_stdlib(most_bytes: int, folder: str | Path | None = None) -> tuple[bytes, str]:
     """The bytes of modules of Python's standard library, see `load_stdlib`, and where they are, in words."""
-    place = Path(sysconfig.get_path("stdlib") if folder is None else folder).expanduser()
+    place = check_path("folder", sysconfig.get_path("stdlib") if folder is None else folder)
     modules = sorted(place.glob("*.py"), key=lambda file: hashlib.sha256(file.name.encode()).digest())
     taken, left = [], most_bytes
     for module in modules:
@@ -166,7 +166,7 @@ def _files(paths: Paths) -> list[Path]:
         )
     found: dict[Path, None] = {}
     for path in paths:
-        meant = list(_meant(Path(path).expanduser()))
+        meant = list(_meant(check_path("paths", path)))
         if not meant:
             raise DataError(
                 f"data set 'text': no file fits {str(path)!r} (seen from {Path.cwd()}): give the path of a "
