@@ -12,10 +12,10 @@ from d5ray.distributed.faults.missed import MISSED
 
 SHOWN: Final = 6  # sentences of a run; more are counted
 NAMES: Final = (
-    "agent_died", "agent_died_at_end", "agent_heard", "agent_left", "agent_restarted", "agent_waits",
-    "agents_changed", "aggregator_died", "aggregator_restored", "failed", "fault", MISSED, "nan_loss",
-    "ray_lost", "replica_lost", "replica_restarted", "server_died", "server_died_at_end", "server_restored",
-    "stopped", "waiting",
+    "agent_did_not_come", "agent_died", "agent_died_at_end", "agent_heard", "agent_left", "agent_restarted",
+    "agent_waits", "agents_changed", "aggregator_died", "aggregator_restored", "failed", "fault", MISSED,
+    "nan_loss", "ray_lost", "replica_lost", "replica_restarted", "server_died", "server_died_at_end",
+    "server_restored", "stopped", "waiting",
 )  # fmt: skip
 
 

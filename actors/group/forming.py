@@ -52,6 +52,11 @@ class Forming:
         self.holds: float | None = None
         self._untold: list[int] = []  # who died before the survivors began to wait, or as they waited
 
+    @property
+    def coming(self) -> list[int]:
+        """The ranks of the agents that start, or wait to be taken in."""
+        return sorted(self._newcomers.coming)
+
     def form(self, calls: TrainCalls, dead: Collection[int], leaving: Collection[int] = ()) -> None:
         """Let all exchange again that are there, with the newcomers that are ready, and go on."""
         members, begun = self._members, time.monotonic()

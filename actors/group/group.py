@@ -286,6 +286,9 @@ class TrainingGroup(TrainingRun):
             raise
         finally:
             self._monitors.phase("run")
+        if self._shares_anew and not calls.failed:
+            asked = self.agents[self._members.present[0]].epochs.remote()
+            self._recovery.forming.epochs = get([asked], CALL_SECONDS, "tell of its epochs")[0]
         for outcome in calls.outcomes.values():
             if outcome.status in (*FAILURES, "peer_lost"):
                 self._coordinator.failed(outcome.status)
@@ -395,6 +398,7 @@ class TrainingGroup(TrainingRun):
             self.aggregator.close_without_rows(self._last_row(verdict, 0, None))
             raise
         sha256, failure = None, None
+        self._note_absent(self._recovery.forming.coming, self.aggregator.note)
         try:
             if self._outcome.status in OVER:
                 sha256 = self._tell_last(received)

@@ -45,7 +45,8 @@ class Recovery:
     ) -> None:
         self._run_id = plan.run_id
         self._policy = plan.experiment.on_failure
-        self._one_sided = plan.experiment.distributed_optimizer.one_sided
+        self._rule = plan.experiment.distributed_optimizer
+        self._one_sided = self._rule.one_sided
         self._members, self._note, self._end = members, note, end
         self._most_failures = plan.experiment.max_failures
         self._most_in_vain = DEATHS_PER_AGENT * (len(members.agents) + 1)
@@ -126,7 +127,7 @@ class Recovery:
 
     def _replace(self, rank: int, calls: TrainCalls) -> None:
         """Start an agent again whose peers go on meanwhile; and again, where that one dies as it joins."""
-        step = min(calls.last, self._members.steps.get(rank, 0))
+        step = self._rule.met_before(min(calls.last, self._members.steps.get(rank, 0)))
         while True:
             self._members.suspend(rank)
             reason = self._enter(rank, step)

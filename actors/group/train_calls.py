@@ -92,7 +92,7 @@ class TrainCalls:
     def resume(self, rank: int, step: int) -> None:
         """Let an agent go on from this step, whose others go on already."""
         self._watch.begin([rank])
-        self.pending[self._members.agents[rank].train.remote(self.last - step)] = rank
+        self.pending[self._members.agents[rank].train.remote(self.last - step, self.until)] = rank
 
     def rate(self, step: int) -> float:
         """Steps a second until this step, since agents went on last."""

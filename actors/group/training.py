@@ -3,7 +3,7 @@
 import contextlib
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -235,6 +235,13 @@ class TrainingRun(ABC):
         """The epochs, as they are cut into steps by now."""
         return self.built.epochs if self._cut is None else self._cut
 
+    @property
+    def _shares_anew(self) -> bool:
+        """True if an agent may have cut the epochs otherwise, by itself, since another one is gone."""
+        experiment = self.experiment
+        one_sided = experiment.distributed_optimizer.one_sided
+        return one_sided and experiment.orphans == "taken_over" and len(self.left) < len(self.agents)
+
     # -- what a kind of agents fills -------------------------------------------------------------------
 
     @abstractmethod
@@ -247,6 +254,11 @@ class TrainingRun(ABC):
 
         Ctrl-C is raised again, when all were stopped and `_interrupted` was called.
         """
+
+    def _note_absent(self, coming: Iterable[int], note: Callable[..., None]) -> None:
+        """Say in events which agents were to come, and had not when the run ended."""
+        for rank in coming if self._outcome.completed else ():
+            note("agent_did_not_come", rank, reason="the training ended while it started")
 
     def _keep_model(self, models: Models, note: Callable[..., None]) -> None:
         """Keep the trained model beside the run's tables, or say in an event why not."""

@@ -288,9 +288,13 @@ class Connections:
     def begin_at(self, step: int) -> None:
         """Go on from a checkpoint of this step, whose state is all agents'."""
         assert self.equality is not None
-        self.optimizer.base = self._base()  # whose schedules go by where the data are now
+        self.shared_anew()
         self.equality.equal_at(step)
         self.commit(step)
+
+    def shared_anew(self) -> None:
+        """Let the base optimizer's rate and its schedules go by where the data are now."""
+        self.optimizer.base = self._base()
 
     def commit(self, step: int) -> None:
         """Keep the state as it is now, after that many steps, if a death may ask for it."""

@@ -47,13 +47,14 @@ class AgentData:
 
     def draw(self, step: int) -> Batch:
         """The batch of this step."""
-        batch = self._loader.next(step)
-        if batch.ends_epoch and self._next_share is not None:
-            agents, index = self._next_share
-            self._next_share = None
-            begin = Position(batch.epoch + 1, 0, step + 1, step + 1)
-            self.share_from(begin, Sharing(agents, index))
-        return batch
+        return self._loader.next(step)
+
+    def share_anew(self, epoch: int, step: int) -> bool:
+        """True if the samples are shared as `reshard` said from this epoch on, which begins with the step."""
+        share, self._next_share = self._next_share, None
+        if share is not None:
+            self.share_from(Position(epoch, 0, step, step), Sharing(*share))
+        return share is not None
 
     def share_from(self, place: Position, sharing: Sharing) -> None:
         """Go on from a place in the data, whose rest is shared like this."""

@@ -117,8 +117,11 @@ class TrainingLoop:
             self._stop_at = before
         return in_time
 
-    def train(self, steps: int) -> Outcome:
-        """Do that many steps, between the events of a run. Never raises."""
+    def train(self, steps: int, until: Position | None = None) -> Outcome:
+        """Do that many steps, between the events of a run. Never raises.
+
+        until: the place in the data that they lead to, where epochs are trained: as many steps as it takes.
+        """
         events, begin = self._events, self._now()
         self.over = self._scheduler.event()
         if self._stop_reason:  # an event has ended the training before, not this one
@@ -127,7 +130,7 @@ class TrainingLoop:
         self.between.begin()
         try:
             events.happen(events.hooks.before_run)
-            outcome = self._run(steps)
+            outcome = self._run(steps, until)
             if not self._connections.optimizer.asynchronous and outcome.status != "paused":
                 events.moment.completed = outcome.completed
                 events.happen(events.hooks.after_run)
@@ -139,7 +142,7 @@ class TrainingLoop:
         self._step_seconds = (self._now() - begin) * NS / max(1, steps)
         return outcome
 
-    def _run(self, steps: int) -> Outcome:
+    def _run(self, steps: int, until: Position | None) -> Outcome:
         """Steps, fewer than that many where a stop, an event or a loss that is not finite ends them."""
         now, data, events, recorder = self._now, self._data, self._events, self._records.recorder
         connections, progress = self._connections, self.progress
@@ -199,6 +202,9 @@ class TrainingLoop:
             moment.step, moment.loss = step + 1, loss
             happen(after_step)
             if batch.ends_epoch:
+                if data.share_anew(batch.epoch + 1, step + 1):
+                    connections.shared_anew()
+                    last = data.epochs.reached(until) if until is not None else last
                 self._end_epoch(progress.step == last)
             moment.batch = None
             if stops and events.agree_to_stop(batch.ends_epoch):

@@ -39,7 +39,7 @@ from d5ray.metrics.exports.exported_rows import Readings
 from d5ray.metrics.record.model_state import ModelState
 from d5ray.metrics.record.run_clock import RunClock
 from d5ray.training.arrays import use_device_of
-from d5ray.training.batches.epochs import START, Epochs
+from d5ray.training.batches.epochs import START, Epochs, Position
 from d5ray.training.datasets import Dataset
 from d5ray.training.samplers import Sharing
 
@@ -205,9 +205,10 @@ class TrainingAgent:
         return self.data.epochs
 
     @on_its_device
-    def train(self, steps: int) -> Outcome:
+    def train(self, steps: int, until: Position | None = None) -> Outcome:
         """Do `steps` further steps; evaluates where an epoch ends, and at the end. Never raises.
 
+        until: the place in the data that they lead to, where it counts and not their number.
         An agent that cannot go on leaves its group, so that its peers do not wait for it.
         """
         recorder, step = self.records.recorder, self._loop.progress.step
@@ -215,7 +216,7 @@ class TrainingAgent:
             recorder.event("train", step=step, steps=steps)
         self._called = self._trains = True
         self._clock.start()
-        outcome = self._loop.train(steps)
+        outcome = self._loop.train(steps, until)
         if not outcome.completed:
             recorder.event(outcome.status, step=outcome.step, reason=outcome.reason)
             if outcome.status != "paused":  # its peers may still read what it sent last
@@ -296,6 +297,10 @@ class TrainingAgent:
     def readings(self) -> Readings:
         """The readings of the agent besides its rows, for its exporter."""
         return {(TRAINING, ""): float(self._trains)}
+
+    def epochs(self) -> Epochs:
+        """The epochs, as they are cut into steps by now."""
+        return self.data.epochs
 
     def progress(self) -> Progress:
         """The agent's present step and state."""

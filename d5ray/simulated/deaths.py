@@ -128,7 +128,8 @@ class Deaths:
         if task is not None and not task.greenlet.dead:
             members.simulation.clock.kill(task)
         members.simulation.meadow.lose(rank)
-        step = members.agents[rank].progress().step
+        rule = members.experiment.distributed_optimizer
+        step = rule.met_before(members.agents[rank].progress().step)
         members.agents[rank].leave()  # as its operating system does: connections break
         left = members.left
         if self._policy == "stop":

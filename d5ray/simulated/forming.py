@@ -44,6 +44,11 @@ class SimulatedForming:
         self.last = 0
         self.until: Position | None = None
 
+    @property
+    def coming(self) -> list[int]:
+        """The ranks of the agents that start, or wait to be taken in."""
+        return sorted(self._newcomers.coming)
+
     def awaits(self, result: object) -> bool:
         """True if an agent whose last task came to this is to go on, in the group that is formed next."""
         return self._forms or (isinstance(result, Outcome) and result.status in ("peer_lost", "paused"))

@@ -176,6 +176,8 @@ class SimulatedGroup(TrainingRun):
                 if servers is not None:
                     servers.refresh()
                 self._together(lambda rank: self.agents[rank].conclude())
+            if self._shares_anew and self.left:
+                self._forming.epochs = self.agents[self.left[0]].epochs()
         except KeyboardInterrupt:
             self._interrupted(max(agent.progress().step for agent in self.agents))
             raise
@@ -194,6 +196,7 @@ class SimulatedGroup(TrainingRun):
         if self._plan.faults:
             self._note_missed()
         first = self.left[0]
+        self._note_absent(self._forming.coming, self._members.note)
         if self._outcome.completed:
             self._keep_model(self._models, self._members.note)
         row = self._last_row(verdict, self._members.rows(), self.agents[first].parameters_sha256())
@@ -227,7 +230,9 @@ class SimulatedGroup(TrainingRun):
             return Outcome("completed", last)
         self._training.add(rank)
         steps = last - self.agents[rank].progress().step
-        outcome = self.agents[rank].train(steps) if steps > 0 else Outcome("completed", last)
+        outcome = (
+            self.agents[rank].train(steps, self._forming.until) if steps > 0 else Outcome("completed", last)
+        )
         if self._simulation.servers is not None:
             self._simulation.servers.leave(rank)
         self._ended(rank)

@@ -203,6 +203,63 @@ def test_survivors_keep_their_own_momentum() -> None:
         np.testing.assert_allclose(x, wanted, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "rule", [OPTIMIZERS.AsynchronousLocalSGD(4), OPTIMIZERS.AsynchronousDiLoCo(4), OPTIMIZERS.Downpour(4, 4)]
+)
+def test_an_agent_that_pushes_after_several_steps_does_again_what_it_had_not_pushed(
+    rule: d5.DistributedOptimizer,
+) -> None:
+    """One agent alone, killed between two pushes and started again: the servers have all bits."""
+    found = [
+        fourteen_steps(plan, rule, "restart", agents=1, servers=d5.Servers(shards=2), model="mlp")
+        for plan in (d5.Faults(), d5.Faults().kill(agent=0, at_step=7))
+    ]
+    assert np.array_equal(found[0], found[1])
+
+
+TRAINED: list[tuple[int, float]] = []  # epoch and first value of each sample
+
+
+class Count(d5.Event):
+    """Keeps what all agents have trained on, epoch by epoch."""
+
+    def after_step(self, moment: d5.events.Moment) -> None:
+        assert moment.batch is not None
+        TRAINED.extend((moment.epoch, value) for value in moment.batch.inputs[:, 0].tolist())
+
+
+@pytest.mark.parametrize(
+    ("rule", "steps"),
+    [
+        (OPTIMIZERS.AllreduceSGD(), 33), (OPTIMIZERS.DPSGD(), 33), (OPTIMIZERS.LocalSGD(3), 33),
+        (OPTIMIZERS.ADPSGD(), 32), (OPTIMIZERS.ParameterServerSGD(), 32), (OPTIMIZERS.ASGD(), 32),
+        (OPTIMIZERS.AsynchronousLocalSGD(4), 32),
+    ],
+    ids=lambda value: str(value).partition("(")[0],
+)  # fmt: skip
+def test_epochs_end_with_their_samples_after_a_death(rule: d5.DistributedOptimizer, steps: int) -> None:
+    """Two of three go on, with more steps an epoch: at once, or from the next one on where none waits.
+
+    48 samples: 6 steps of 12, then 8 at a time; each comes once an epoch, up to the sixth and in one more.
+    """
+    rng = np.random.default_rng(1)
+    train = d5.datasets.Split(rng.standard_normal((48, 4)).astype(np.float32), rng.integers(3, size=48))
+    data = d5.Dataset("small", train, train, tuple("abc"))
+    wanted = experiment(
+        rule, "continue", model=lambda: torch.nn.Linear(4, 3), dataset=data, batch_size=4, epochs=6,
+        topology=d5.topologies.Ring(3), agents=3, events=Count(), orphans="taken_over",
+        optimizer=OPTIMIZERS.SGD(0.1),
+    )  # fmt: skip
+    TRAINED.clear()
+    with d5.simulate(wanted, faults=d5.Faults().kill(agent=1, at_step=6)) as group:
+        assert group.train(progress=False).step == steps
+        assert group.train(epochs=1, progress=False).step == steps + 6
+    alone = rule.one_sided  # then the dead agent's rest of its epoch is left out
+    whole = [len({value for epoch, value in TRAINED if epoch == at}) for at in range(8)]
+    assert whole == [48, 40 if alone else 48, 48, 48, 48, 48, 48, 0]
+    assert [epoch for epoch, _ in TRAINED].count(6) == 48
+
+
 CASES: dict[str, Callable[[str], d5.Experiment]] = {
     "allreduce": lambda policy: experiment(OPTIMIZERS.AllreduceSGD(), policy),
     "D-PSGD": lambda policy: experiment(OPTIMIZERS.DPSGD(), policy, topology=RING),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import d5ray as d5
+from d5ray.dashboards.disturbances import disturbances
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.recipes.engine.checking.agreements import agreements
@@ -158,6 +159,16 @@ def test_a_newcomer_that_is_not_ready_before_the_end_comes_in_the_next_training(
         assert group.left == [0, 2]
         assert group.train(10, progress=False).completed
         assert_computed(group, [(3, 2), (7, 3)])
+
+
+def test_a_newcomer_that_never_comes_is_told_of() -> None:
+    """The run ends two steps after the death, and a newcomer takes four."""
+    with simulated(d5.Faults().kill(agent=1, at_step=3)) as group:
+        assert group.train(5, progress=False).completed
+    assert told(group, "agent_did_not_come") == [("agent_did_not_come", 1, -1)]
+    assert any(
+        "agent 1 did not come" in line for line in disturbances(d5.Run(group.folder).tables()["events"])
+    )
 
 
 def test_a_run_is_resized_on_purpose() -> None:

@@ -40,6 +40,9 @@ class LocalPeriods(Exploring):
         self.begin = copy_of(self.x)
         self.steps = self._own(self.period) if isinstance(self.period, tuple) else self.period
 
+    def meets_after(self, steps: int) -> bool:
+        return isinstance(self.period, tuple) or steps % self.period == 0
+
     @final
     def step(self, batch: Batch) -> None:
         self.apply(self.gradient(batch))

@@ -153,6 +153,13 @@ class DistributedOptimizer(ABC):
             steps += 1
         return steps
 
+    @final
+    def met_before(self, steps: int) -> int:
+        """The last number of steps up to this one that `meets_after` names."""
+        while steps > 0 and not self.meets_after(steps):
+            steps -= 1
+        return steps
+
     def finish(self) -> None:  # noqa: B027 - most have nothing to bring
         """Called before an evaluation: bring into self.x what is to be evaluated."""
 

@@ -153,6 +153,9 @@ class Downpour(Exploring):
         super().start()
         self.accrued = zeros_like(self.x)
 
+    def meets_after(self, steps: int) -> bool:
+        return steps % self.push_period == 0
+
     def step(self, batch: Batch) -> None:
         gradient = self.gradient(batch)
         self.accrued += gradient

@@ -52,20 +52,23 @@ def experiment(on_failure: str, **changes: Any) -> d5.Experiment:
         ("continue", {"keep_batch": "global"}),
         ("continue", {"orphans": "taken_over"}),
         ("restart", {}),
+        ("restart", {"distributed": d5.optimizers.LocalSGD(5)}),
+        ("continue", {"distributed": d5.optimizers.DiLoCo(2), "orphans": "taken_over", "scale_rate": "sqrt"}),
     ],
 )
 def test_a_real_run_under_a_plan_has_the_parameters_of_the_simulated_one(
     on_failure: str, changes: dict[str, Any]
 ) -> None:
-    """Killed just before step 3: both go on from there with the same bits, and both say the same.
+    """Killed just before step 3: both go on from there, or from where all had met, with the same bits.
 
-    Also over the end of an epoch, whose last step has fewer samples; and about how large a step is.
+    Both say the same, also about how large a step is, and do two epochs, in as many steps as that takes.
     """
     plan = d5.Faults().kill(agent=1, at_step=3).stop(agent=2, at_step=5, seconds=0.5)
     found, told = [], []
     for run in (d5.launch, d5.simulate):
-        with run(experiment(on_failure, **changes), faults=plan) as group:
-            assert group.train(35, progress=False).completed
+        wanted = experiment(on_failure, epochs=2, min_agents=2, max_failures=1, **changes)
+        with run(wanted, faults=plan) as group:
+            assert group.train(progress=False).completed
             left = [0, 2] if on_failure == "continue" else [0, 1, 2]
             found.append(
                 {rank: np.concatenate([a.ravel() for a in group.parameters(rank).values()]) for rank in left}
@@ -74,6 +77,7 @@ def test_a_real_run_under_a_plan_has_the_parameters_of_the_simulated_one(
         names = ("fault", "agent_died", "agent_restarted", "group_formed_again")
         told.append(sorted((row["name"], row["rank"], row["step"]) for row in rows if row["name"] in names))
         told[-1] += [(row["name"], row["detail"], None) for row in rows if row["name"] == "agents_changed"]
+        told[-1].append(("steps", d5.Run(group.folder).row["steps"], None))
     real, simulated = found
     assert all(np.array_equal(real[rank], simulated[rank]) for rank in real)
     assert told[0] == told[1]
