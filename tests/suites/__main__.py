@@ -7,6 +7,7 @@ named with its first error, and a suite with more than three of them is red. Wha
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -118,6 +119,8 @@ def _commit() -> str:
 
 
 if __name__ == "__main__":
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell has the first ignored by what it starts with &
+        signal.signal(number, signal.default_int_handler)
     try:
         sys.exit(main())
     except KeyboardInterrupt:
