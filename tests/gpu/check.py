@@ -162,12 +162,12 @@ def ranks() -> Iterator[Result]:
             yield {"what": f"{size} ranks, {library}", "ok": ok, "found": found}
 
 
-def waits_for_the_dead(communicator: Communicator) -> Result:
-    """The first rank stops for ever before its second exchange; the others say how they hear of it."""
+def waits_for_the_first(how: signal.Signals, communicator: Communicator) -> Result:
+    """The first rank gets a signal before its second exchange; the others say how they hear of it."""
     array = on_gpu("cupy", np.ones(1000))
     communicator.allreduce(array)
     if communicator.rank == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), how)
     begin = time.monotonic()
     try:
         communicator.allreduce(array)
@@ -192,10 +192,11 @@ def other_orders(communicator: Communicator) -> bool:
 
 
 def faults() -> Iterator[Result]:
-    """A rank that is killed; foreground and background in other orders."""
-    found = together(3, waits_for_the_dead)
-    told = [each.get("found", {}).get("error", "") for each in found[1:]]
-    yield {"what": "a rank is killed", "ok": all("PeerLost" in each for each in told), "found": found}
+    """A rank that is killed, one that stands still; foreground and background in other orders."""
+    for what, how in (("is killed", signal.SIGKILL), ("stands still", signal.SIGSTOP)):
+        found = together(3, partial(waits_for_the_first, how), 15.0, timeout=3.0)
+        told = [each.get("found", each).get("error", "") for each in found[1:]]  # or in its first exchange
+        yield {"what": f"a rank {what}", "ok": all("PeerLost" in each for each in told), "found": found}
     found = together(2, other_orders)
     yield {"what": "other orders", "ok": all(each.get("found") for each in found), "found": found}
 

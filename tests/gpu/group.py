@@ -142,9 +142,11 @@ def processes(
         rendezvous.close()
 
 
-def together(size: int, body: Callable[[Communicator], Any], seconds: float = 60.0) -> list[Any]:
+def together(
+    size: int, body: Callable[[Communicator], Any], seconds: float = 60.0, timeout: float = 20.0
+) -> list[Any]:
     """What the processes of a group find, by rank; `{"error": …}` for one that fails or is silent."""
-    with processes(size, body) as (_, pipes):
+    with processes(size, body, timeout) as (_, pipes):
         return [answered(pipe, seconds) for pipe in pipes]
 
 

@@ -256,9 +256,9 @@ def _streams() -> list[Any]:
     """This thread's streams: CuPy's and, where it has used the GPU, PyTorch's; most often they are one."""
     cupy, torch = sys.modules["cupy"], sys.modules.get("torch")
     found = [_current(cupy, None)]
-    if torch is not None and torch.cuda.is_initialized() and (other := _current(cupy, torch)).ptr:
-        found.append(other)
-    return found
+    if torch is not None and torch.cuda.is_initialized():
+        found.append(_current(cupy, torch))
+    return found if found[0].ptr != found[-1].ptr else found[:1]
 
 
 def _current(cupy: Any, torch: Any) -> Any:
