@@ -52,6 +52,7 @@ class HoldsPiece:
         make = piece_executor_by_name(self._name)
         self._mesh, self._stage = mesh, stage_of(share, mesh, loss, make, options)
         self._stage.draw_from(self._seed, 0)
+        use_device_of(self._stage.parameters)  # all calls of an actor come in one thread
 
     def meet(self, group: Group, backend: str) -> None:
         """Join the executors with the rest; group: of all of them, in which this one's rank is its place."""
@@ -94,7 +95,6 @@ class HoldsPiece:
         for name, tensor in by_name(flat, self._stage.slots).items():
             if name in parameters:
                 tensor[...] = parameters[name]
-        use_device_of(self._stage.parameters)
         self._stage.parameters[...] = like(self._stage.parameters, flat)
 
     def leave(self) -> None:
