@@ -93,6 +93,17 @@ class HookThatTakes(Net):
         self.back.bias.register_post_accumulate_grad_hook(take)  # type: ignore[no-untyped-call]
 
 
+class NegativeZero(Net):
+    """A gradient of -0.0 is one: momentum goes on, and weights decay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head.bias.register_hook(self.lessened)  # type: ignore[no-untyped-call]
+
+    def lessened(self, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient if self.calls < 3 else -0.0 * gradient.abs()
+
+
 def release(module: nn.Module, step: int) -> None:
     if step == 2:
         module.requires_grad_(True)
@@ -142,6 +153,7 @@ CHANGES: dict[str, tuple[Any, Act | None, bool]] = {
     "a new parameter after a step": (Net, put_parameter, True),
     "pruned after a step": (Net, pruned, False),
     "a hook that takes a gradient": (HookThatTakes, None, False),
+    "a gradient of negative zero": (NegativeZero, None, False),
 }
 
 

@@ -30,7 +30,6 @@ from d5ray.networks.executors.graph_executor import PASS_APART
 from d5ray.networks.executors.slots import Slot, by_name
 from d5ray.networks.executors.trees import mapped
 from d5ray.operators.loss import Loss
-from d5ray.training.arrays import NO_GRADIENT
 
 if TYPE_CHECKING:
     from d5ray.frameworks.torch.compiled import CompiledForward
@@ -142,10 +141,10 @@ class TorchExecutor(Executor):
     def _pass(self, inputs: Any, labels: Any, on_ready: OnReady | None, scale: float = 1.0) -> float:
         """The loss of a pass, whose gradients are those of scale times it."""
         trained = self._trained
-        trained.begin_pass(self.parameters)
+        trained.begin_pass(self.parameters, self.gradients)
         begin = perf_counter_ns()
         self._generator.manual_seed((self._first_seed + self._passes * PASS_APART) % SEEDS)
-        with torch.inference_mode(False), self._precision.computing():
+        with torch.enable_grad(), self._precision.computing():
             given, truth = self._tensors_of(inputs), self._tensor(labels)
             _, loss = output_and_loss(self._trained_output, self.loss, given, truth)
         check_differentiable(loss, self.loss)
@@ -160,7 +159,7 @@ class TorchExecutor(Executor):
                 elsewhere = self._announcing_backward(scaled, on_ready)
         if on_ready is None:
             trained.adopt()
-            trained.gather()
+            trained.gather(scaled)
         trained.end_pass(self.parameters)
         self._synchronize()
         self.forward_ns += middle - begin
@@ -209,9 +208,10 @@ class TorchExecutor(Executor):
         """The backward pass with a hook on every parameter; returns the nanoseconds spent in on_ready."""
         announcer, trained = self._announcer(on_ready), self._trained
         trained.adopt()  # which moves nothing that is announced
-        self.gradients.fill_(NO_GRADIENT)
+        missing = set(range(len(self.slots)))
 
         def arrived(slot: int) -> None:
+            missing.discard(slot)
             trained.gather_one(slot)
             announcer.arrived(slot)
 
@@ -227,7 +227,7 @@ class TorchExecutor(Executor):
         finally:
             for hook in hooks:
                 hook.remove()
-        trained.note_unused()
+        trained.note_unused(missing)
         announcer.finish()
         return announcer.nanoseconds
 
@@ -300,7 +300,7 @@ class TorchExecutor(Executor):
         training = [part for part in self.module.modules() if part.training]
         self.module.eval()
         try:
-            with torch.inference_mode(False), torch.set_grad_enabled(self._differentiates):
+            with torch.set_grad_enabled(self._differentiates):
                 yield
         finally:
             for part in training:

@@ -10,7 +10,7 @@ from torch import nn
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.slots import Slot
 from d5ray.operators.loss import Loss
-from d5ray.training.arrays import NO_GRADIENT
+from d5ray.training.arrays import NO_GRADIENT, is_negative_zero
 
 Named = dict[str, torch.Tensor]
 Place = tuple[str, dict[str, Any], str, torch.Tensor]  # full name, where it is registered, key, tensor
@@ -89,6 +89,7 @@ class TrainedTensors:
         flat: the gradients (n,).
         """
         self.tensors = list(self.named.values())
+        self._moved: Collection[int] = range(len(self.tensors))  # whose memory is another since the last pass
         self._slots, self._values, self._gradients = slots, dict(values), gradients
         self._views = [gradients[slot.name] for slot in slots]
         for at, (name, tensor) in enumerate(self.named.items()):
@@ -97,10 +98,11 @@ class TrainedTensors:
                     torch.view_as_complex, (values[name], self._views[at])
                 )
                 tensor.data, tensor.grad = self._values[name], self._views[at]
-        firsts = np.array([slot.offset for slot in slots if slot.size], np.int64)
-        on_host = flat.device.type == "cpu" and flat.dtype != torch.bfloat16
-        self._flat: Any = flat.numpy() if on_host else flat
-        self._firsts: Any = firsts if on_host else torch.from_numpy(firsts).to(flat.device)
+        self._filled = [at for at, slot in enumerate(slots) if slot.size]
+        firsts = np.array([slots[at].offset for at in self._filled], np.int64)
+        self._on_host = flat.device.type == "cpu" and flat.dtype != torch.bfloat16
+        self._flat: Any = flat.numpy() if self._on_host else flat
+        self._firsts: Any = firsts if self._on_host else torch.from_numpy(firsts).to(flat.device)
         self._look()
 
     # -- the parameters ----------------------------------------------------------------------------------
@@ -114,7 +116,8 @@ class TrainedTensors:
             return
         now = {name: tensor for name, _, _, tensor in all_named(self._modules)}
         there = {id(tensor) for tensor in now.values()}
-        for name, tensor in self.named.items():
+        moved = set(self._moved)
+        for at, (name, tensor) in enumerate(self.named.items()):
             found = tensor if id(tensor) in there else now.get(name, tensor)
             view = self._values[name]
             if found is not tensor or not _same_memory(found, view):
@@ -124,6 +127,8 @@ class TrainedTensors:
                 view.copy_(found.detach().clone())  # which may lie in the same memory, turned
                 found.data = view
                 self.named[name] = found
+                moved.add(at)
+        self._moved = moved
         self.tensors = list(self.named.values())
         self._look()
 
@@ -183,50 +188,84 @@ class TrainedTensors:
 
     # -- their gradients ---------------------------------------------------------------------------------
 
-    def begin_pass(self, flat: torch.Tensor) -> None:
-        """Let no parameter have a gradient. flat: the parameters (n,)."""
+    def begin_pass(self, flat: torch.Tensor, gradients: torch.Tensor) -> None:
+        """Let no parameter have a gradient. flat, gradients: (n,), of all parameters.
+
+        Where a gradient came in the pass before, the next one is added in place, to -0.0, which adds nothing.
+        """
         self.adopt()
         if self.holder:
             self._sum = float(flat.sum())
-        for tensor in self.tensors:
-            tensor.grad = None
+        gradients.fill_(NO_GRADIENT)
+        for at, (tensor, view) in enumerate(zip(self.tensors, self._views, strict=True)):
+            if (own := tensor.grad) is not None and (own is not view or at in self._moved):
+                tensor.grad = None
+        self._moved = frozenset()
 
     def end_pass(self, flat: torch.Tensor) -> None:
         """Raise `ConfigurationError` where the pass has changed parameters that others hold."""
         if self.holder and (after := float(flat.sum())) != self._sum and after == after:
             raise self._elsewhere("changes its parameters in its forward pass")
 
-    def gather(self) -> None:
-        """Copy all gradients to their places in the flat buffer, after a pass."""
-        found: list[Any] = [tensor.grad for tensor in self.tensors]
-        if any(each is None or each.is_sparse for each in found):
-            self._gather_some(found)
-        else:
-            self.unused = ()
-            torch._foreach_copy_(self._views, found)
-            self._flat[self._firsts] += 0.0  # a gradient that is -0.0 itself is there
-        for tensor, view in zip(self.tensors, self._views, strict=True):
-            if tensor.grad is not None:
-                tensor.grad = view
+    def gather(self, loss: torch.Tensor) -> None:
+        """Have all gradients in their places in the flat buffer, after the backward pass of a loss."""
+        missing = []
+        for at, (tensor, view) in enumerate(zip(self.tensors, self._views, strict=True)):
+            if (own := tensor.grad) is None:  # it got none, or its own hook took it away
+                self._gradients[self._slots[at].name].fill_(NO_GRADIENT)
+                missing.append(at)
+            elif own is not view:
+                self.gather_one(at)
+        first = self._flat[self._firsts]
+        if not self._on_host:
+            first = first.float().cpu().numpy()
+        if (first == 0).any() and (marked := (first == 0) & np.signbit(first)).any():
+            missing += self._untouched([int(self._filled[at]) for at in np.flatnonzero(marked)], loss)
+        self.note_unused(missing)
 
-    def _gather_some(self, found: list[Any]) -> None:
-        self.unused = tuple(s for s, each in zip(self._slots, found, strict=True) if each is None)
-        for view, each in zip(self._views, found, strict=True):
-            if each is None:
-                (torch.view_as_real(view) if view.is_complex() else view).fill_(NO_GRADIENT)
+    def _untouched(self, candidates: list[int], loss: torch.Tensor) -> list[int]:
+        """Those of parameters whose gradient begins with -0.0 that got none, though they had one before."""
+        reached: set[int] | None = None
+        found = []
+        for at in candidates:
+            tensor, view = self.tensors[at], self._gradients[self._slots[at].name]
+            if tensor.grad is None or not is_negative_zero(view):
+                continue
+            reached = _reached(loss) if reached is None else reached
+            if id(tensor) in reached:
+                view.add_(0.0)  # it is -0.0 itself
             else:
-                torch.add(_dense(each), 0.0, out=view)
+                found.append(at)
+        return found
 
     def gather_one(self, index: int) -> None:
-        """Copy one parameter's gradient to its place, as soon as it is complete."""
+        """Have one parameter's gradient in its place, as soon as it is complete."""
         tensor, view = self.tensors[index], self._views[index]
-        if tensor.grad is not None and tensor.grad is not view:
-            torch.add(_dense(tensor.grad), 0.0, out=view)
+        if (own := tensor.grad) is not None and own is not view:
+            torch.add(_dense(own), 0.0, out=view)
             tensor.grad = view
 
-    def note_unused(self) -> None:
-        """Take notice of the parameters that have got no gradient, where each was gathered alone."""
-        self.unused = tuple(s for s, t in zip(self._slots, self.tensors, strict=True) if t.grad is None)
+    def note_unused(self, missing: Collection[int]) -> None:
+        """Take notice of the parameters that have got no gradient, by their places."""
+        for at in missing:
+            self.tensors[at].grad = None
+        self.unused = tuple(self._slots[at] for at in sorted(missing))
+
+
+def _reached(loss: torch.Tensor) -> set[int]:
+    """The parameters that a backward pass from the loss has reached."""
+    found: set[int] = set()
+    seen: set[Any] = set()
+    ahead: list[Any] = [loss.grad_fn]
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if (variable := getattr(node, "variable", None)) is not None:
+            found.add(id(variable))
+        ahead += [each for each, _ in node.next_functions]
+    return found
 
 
 def _dense(gradient: Any) -> Any:

@@ -117,6 +117,7 @@ def as_before() -> Iterator[None]:
         random.setstate(plain)
 
 
+@torch.enable_grad()
 def try_batch(executor: Any, inputs: Any, labels: np.ndarray[Any, Any]) -> None:
     """Let an executor's model and loss take a batch, and differentiate; the executor is of no use afterwards.
 
