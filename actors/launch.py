@@ -21,6 +21,7 @@ from d5ray.display.console import err
 from d5ray.distributed.faults.plan import Faults
 from d5ray.experiment import Experiment
 from d5ray.failures.program_state import as_before
+from d5ray.identity.shadowing import check_shadowing
 from d5ray.metrics.queries.binding import free_at
 from d5ray.metrics.record import store
 from d5ray.training.datasets import Dataset
@@ -54,6 +55,7 @@ def launch(
     error nothing is left running and no folder of the run exists.
     """
     check_kind("experiment", experiment, Experiment, "an Experiment")
+    check_shadowing()
     check_kind("origin", origin, RunOrigin | None, "None, or a RunOrigin")
     check_kind("quiet", quiet, bool, "True or False")
     check_kind("flight", flight, str | None, "PORT or HOST:PORT, as a text")

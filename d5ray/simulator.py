@@ -16,6 +16,7 @@ from d5ray.distributed.simulation.world import Simulation
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.failures.program_state import as_before
+from d5ray.identity.shadowing import check_shadowing
 from d5ray.metrics.record import store
 from d5ray.simulated.group import SimulatedGroup
 
@@ -56,6 +57,7 @@ def simulate(
     be written.
     """
     check_kind("experiment", experiment, Experiment, "an Experiment")
+    check_shadowing()
     for name, found, kind in (("network", network, Links), ("compute", compute, ComputeTime)):
         if not isinstance(found, kind):
             raise ConfigurationError(

@@ -32,6 +32,7 @@ from d5ray.errors import D5Error, PlacementError, RayLost, first_line
 from d5ray.failures.program_state import as_before
 from d5ray.failures.tracebacks import keep
 from d5ray.identity import checkout
+from d5ray.identity.shadowing import check_shadowing
 
 _RAY_PRINTS = ray_private.prints()  # what prints lines of the actors, and Ray's own
 _ENDS = ("A worker died or was killed", "Raylet is terminated")  # begin Ray's own messages about these
@@ -133,6 +134,7 @@ def connect(address: str | None, *, cpus: int, metadata: dict[str, str], quiet: 
         if not _session.embedded or not wanted or wanted == "local":
             return _grown(_session, cpus)
         shutdown()
+    check_shadowing()
     begin = time.perf_counter()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Since 2.60 Ray warns about this at every actor that asks for no GPU.

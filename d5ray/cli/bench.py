@@ -244,10 +244,10 @@ def data(
     """
     from d5ray.recipes.engine.bench.loaded_data import asked  # noqa: PLC0415 - quick for those who only want help
     from d5ray.recipes.engine.bench.own_data import DataBench  # noqa: PLC0415
-    from d5ray.recipes.engine.parsing.texts import parsed  # noqa: PLC0415
+    from d5ray.recipes.engine.parsing.texts import settings_of  # noqa: PLC0415
 
     job = DataBench(
-        data=asked(dataset, dict(map(parsed, settings or ()))),
+        data=asked(dataset, settings_of(settings or ())),
         decoders=_some("--decoder", decoder),
         batches=_counts("--batch", batch),
         workers=() if workers is None else _counts("--workers", workers),

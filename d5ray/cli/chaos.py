@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from d5ray.recipes.engine.command import Address, Json, Settings
-from d5ray.recipes.engine.parsing.texts import parsed
+from d5ray.recipes.engine.parsing.texts import settings_of
 
 VICTIMS = "agent,server,aggregator,driver"
 KINDS = "kill,stop,terminate"
@@ -47,7 +47,7 @@ def chaos(
         seed=seed,
         victims=victims.split(","),
         kinds=kinds.split(","),
-        settings=dict(map(parsed, set_ or [])),
+        settings=settings_of(set_ or []),
         address=address,
         watch=chaos_table.watched if not json else iter,
         told=chaos_table.told(recipe) if not json else lambda _: None,

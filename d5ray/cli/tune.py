@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from d5ray.recipes.engine.command import Address, Json, Settings
-from d5ray.recipes.engine.parsing.texts import parsed
+from d5ray.recipes.engine.parsing.texts import settings_of
 
 
 def tune(
@@ -51,7 +51,7 @@ def tune(
         trials=trials,
         scheduler=search.asha() if asha else None,
         seeds=seeds,
-        overrides=dict(map(parsed, set_ or [])),
+        overrides=settings_of(set_ or []),
         by=simulate if simulated else launch,
         address=address,
         quiet=json,

@@ -116,13 +116,31 @@ def progress(*columns: ProgressColumn, show: bool, auto_refresh: bool = True) ->
     )
 
 
+_RESULTS: list[IO[str]] = []
+
+
+def results_alone() -> None:
+    """Keep standard output for results from now on: what is printed goes to standard error.
+
+    So does what libraries in C and C++ print, and processes that this one starts.
+    """
+    sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:  # one of them is closed
+        return
+    _RESULTS.append(open(kept, "w", encoding="utf-8", errors="backslashreplace"))  # noqa: PTH123, SIM115
+
+
 def write(text: str) -> None:
     """A result for programs, on standard output: it must have no controls itself."""
+    stream = _RESULTS[-1] if _RESULTS else sys.stdout
     try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        stream.write(text)
+        stream.flush()
     except BrokenPipeError:
-        _drop()
+        _drop(stream)
 
 
 def data() -> IO[bytes]:
@@ -148,8 +166,8 @@ class _Shown(io.RawIOBase):
         sys.stdout.flush()
 
 
-def _drop() -> None:
-    """Send what is still written to standard output nowhere."""
+def _drop(stream: IO[str] | None = None) -> None:
+    """Send what is still written to standard output, or to this stream, nowhere."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, (stream or sys.stdout).fileno())
     os.close(nowhere)

@@ -39,6 +39,10 @@ def finish(app: Callable[..., Any]) -> None:
     leave: Callable[[int], NoReturn] = os._exit
     os._exit = _guarded(leave)  # type: ignore[assignment]
     try:
+        if "--json" in sys.argv[1:]:
+            from d5ray.display.console import results_alone  # noqa: PLC0415
+
+            results_alone()
         code = code_of(app, sys.argv[1:])
     except Exception as error:  # what shows errors cannot be imported
         code = unloadable.say(error)

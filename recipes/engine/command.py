@@ -25,7 +25,7 @@ from d5ray.metrics.record.signatures import private_key
 from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine import library
 from d5ray.recipes.engine.checking.signatures import sign_all
-from d5ray.recipes.engine.parsing.texts import parsed
+from d5ray.recipes.engine.parsing.texts import settings_of
 from d5ray.recipes.engine.recipe import Recipe, Result
 from d5ray.recipes.engine.repeats.seeds import MOST_SEEDS
 from d5ray.recipes.engine.unattended import detached, supervised
@@ -144,8 +144,10 @@ def execute(
     """Run the recipe of a module, show what it came to, and exit with its code."""
     plan = NO_FAULTS if faults is None else Faults.parse(faults)
     way = Way(seeds, check_determinism, resume, flight, sign, plan)
-    overrides = dict(map(parsed, set_ or []))
+    overrides = settings_of(set_ or [])
     if seed is not None:
+        if "seed" in overrides:
+            raise ConfigurationError("--seed and --set seed are the same: give one of them")
         overrides["seed"] = seed
     recipe = Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name, overrides=overrides)
     job = recipe.made()  # everything that can be wrong with it is said before Ray is loaded

@@ -16,6 +16,7 @@ from d5ray.errors import ConfigurationError, D5Error, nearest
 from d5ray.failures.tracebacks import keep
 from d5ray.failures.unloadable import named
 from d5ray.identity import checkout
+from d5ray.identity.shadowing import check_shadowing
 
 PARTS = ("FIXED", "MUTABLE", "METRICS")
 LISTED: Final = "LISTED"  # what a recipe's file says of itself for `d5ray list`: its group, and what it takes
@@ -176,6 +177,7 @@ def _from_file(path: Path) -> ModuleType:
     folder = checkout.benchmarks()
     if folder is not None and path.resolve().is_relative_to(folder):
         return _from_package(path.resolve())
+    check_shadowing([str(path.parent.resolve())])
     name = f"d5ray_recipe_{path.stem}"  # a recipe called json.py must not take the place of json
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

@@ -1,5 +1,6 @@
 """An exit code of 0 or 1 is a verdict that was reached; every other end is another code, and one line."""
 
+import json
 import os
 import shutil
 import signal
@@ -257,3 +258,33 @@ def test_a_pipe_or_folder_in_the_place_of_a_table_is_an_error(
     make(folder / name)
     with pytest.raises(StorageError, match=f"{name} is not a file"):
         Run(folder).sql("select * from samples")
+
+
+COMMAND = """
+import os, subprocess, sys
+from d5ray.dashboards.terminal.run_tables import as_json
+from d5ray.failures.finish import finish
+
+def app(words, standalone_mode):
+    {said}
+    as_json({{"verdict": "PASS"}})
+
+finish(app)
+"""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "print('hello')",
+        "os.write(1, b'hello')",
+        "subprocess.run(['echo', 'hello'])",
+        "sys.stdout.write('hello')",
+    ],
+)
+def test_json_is_alone_on_standard_output(said: str) -> None:
+    """What a recipe prints, by whatever way, is on standard error, and programs read the result."""
+    words = [sys.executable, "-c", COMMAND.format(said=said), "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"verdict": "PASS"}
+    assert "hello" in done.stderr

@@ -10,6 +10,7 @@ from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
 from d5ray.identity.canonical import digest
 from d5ray.recipes.engine.parsing import settings
+from d5ray.recipes.engine.parsing.texts import settings_of
 from d5ray.training.transformations import Transformation
 
 
@@ -40,6 +41,14 @@ from d5ray.training.transformations import Transformation
                     d5.compression.Chain(d5.compression.TopK(16, bucket=512), d5.compression.QSGD(bits=4))
                 )
             ),
+        ),
+        ("topology", Topology, "Torus(*[2, 3])", d5.topologies.Torus(2, 3)),
+        ("optimizer", d5.Optimizer, 'Adam(**{"learning_rate": 0.1})', d5.optimizers.Adam(0.1)),
+        (
+            "optimizer",
+            d5.Optimizer,
+            'Adam(*(0.1,), **{**{"beta1": 0.5}, "beta2": 0.7})',
+            d5.optimizers.Adam(0.1, 0.5, 0.7),
         ),
         ("transformations", Transformation, "RandomFlip(0.2)", d5.transformations.RandomFlip(0.2)),
         ("transformations", Transformation, "randomflip", d5.transformations.RandomFlip()),
@@ -73,7 +82,12 @@ def test_a_call_written_as_text_is_that_call(key: str, kind: type, text: str, ex
         ("topology", "Zzzzzz(2)", r"dir\(d5ray\) lists the namespaces"),
         ("topology", "SGD(0.1)", "is a SGD: it must be a Topology"),
         ("topology", "__import__('os').getcwd()", "cannot be made"),
-        ("topology", "Torus(*[2, 3])", "cannot be made"),
+        ("optimizer", "Adam(0.1, learning_rate=0.2)", "learning_rate"),
+        ("optimizer", "Adam(learning_rate=0.1, learning_rate=0.2)", "learning_rate is given twice"),
+        ("optimizer", "Adam(learning_rate=0.1, **{'learning_rate': 0.2})", "learning_rate is given twice"),
+        ("optimizer", "Adam(**{'learning_rat': 0.1})", "learning_rat"),
+        ("optimizer", "Adam(**{1: 0.1})", "no dictionary of arguments"),
+        ("optimizer", "Adam(**0.1)", "no dictionary of arguments"),
         ("transformations", "(RandomFlip(), SGD(0.1))", "has a SGD: it must be a Transformation"),
         ("distributed", "open('/etc/passwd')", "there is no class of d5ray named 'open'"),
         ("distributed", "CompressedSGD(TopK(0.1))", "Write CompressedSGD\\(ErrorFeedback"),
@@ -83,3 +97,10 @@ def test_what_cannot_be_made_is_refused(key: str, text: str, words: str) -> None
     """Nothing but classes of d5ray is called, whatever the text says."""
     with pytest.raises(ConfigurationError, match=words):
         settings.built({key: text})
+
+
+def test_key_that_is_set_twice_is_refused() -> None:
+    """Two values for one key are told, and neither is taken."""
+    assert settings_of(["agents=2", "model=lenet"]) == {"agents": 2, "model": "lenet"}
+    with pytest.raises(ConfigurationError, match="agents is given twice, as 2 and as 4"):
+        settings_of(["agents=2", "agents=4"])

@@ -51,6 +51,9 @@ class Metric(ABC):
         """
         return ()
 
+    def __bool__(self) -> bool:
+        raise _no_truth(self)
+
     @final
     @property
     def label(self) -> str:
@@ -98,6 +101,9 @@ class Criterion:
 
     def __str__(self) -> str:
         return f"{self.metric} {self.relation} {self.target}"
+
+    def __bool__(self) -> bool:
+        raise _no_truth(self)
 
     def described(self) -> dict[str, Any]:
         """The criterion as JSON data, for the `runs` table; `criterion_of` makes it again."""
@@ -199,6 +205,14 @@ def as_criterion(item: object) -> Criterion:
         raise ConfigurationError(f"({metric}, {target}) does not say which side is good: write >= or <=")
     raise ConfigurationError(
         f"{item!r} is not a criterion: write a metric with a bound, such as TestAccuracy() >= 0.97"
+    )
+
+
+def _no_truth(what: object) -> ConfigurationError:
+    """The error for `A >= 0.5 and B <= 0.1` and its like, of which Python keeps one part."""
+    return ConfigurationError(
+        f"{what} has no truth value before a run: of `and`, `or`, `not` and a chain of comparisons one part "
+        "alone would be left; give each criterion by itself, as METRICS = [A >= 0.5, B <= 0.1]"
     )
 
 

@@ -26,6 +26,18 @@ def parsed(text: str) -> tuple[str, Any]:
         return key.strip(), value.strip()
 
 
+def settings_of(texts: Iterable[str]) -> dict[str, Any]:
+    """The values of several `--set key=value`, by key. Raises `ConfigurationError` for a key given twice."""
+    found: dict[str, Any] = {}
+    for key, value in map(parsed, texts):
+        if key in found:
+            raise ConfigurationError(
+                f"--set {key} is given twice, as {found[key]!r} and as {value!r}: leave one of them out"
+            )
+        found[key] = value
+    return found
+
+
 def written(key: str, kind: type, text: Any) -> Any:
     """The value of a text: a class of d5ray by name, or a call of one, `CompressedSGD(QSGD(bits=4))`.
 
@@ -55,16 +67,45 @@ def _evaluated(key: str, node: ast.expr) -> Any:
     """Calls of d5ray's classes, and plain values; nothing else is run."""
     if isinstance(node, ast.Call) and _is_name(node.func):
         made = named(key, object, ast.unparse(node.func))
-        keywords = {word.arg: _evaluated(key, word.value) for word in node.keywords if word.arg}
-        return made(*(_evaluated(key, value) for value in node.args), **keywords)
+        return made(*_items(key, node.args), **_keywords(key, node.keywords))
     if _is_name(node):
         return named(key, object, ast.unparse(node))
     if isinstance(node, ast.Dict):
-        pairs = zip(node.keys, node.values, strict=True)
-        return {ast.literal_eval(name or node): _evaluated(key, value) for name, value in pairs}
+        found: dict[Any, Any] = {}
+        for name, value in zip(node.keys, node.values, strict=True):
+            own = _evaluated(key, value)
+            found |= own if name is None else {ast.literal_eval(name): own}
+        return found
     if isinstance(node, ast.Tuple):
-        return tuple(_evaluated(key, value) for value in node.elts)
+        return tuple(_items(key, node.elts))
+    if isinstance(node, ast.List):
+        return _items(key, node.elts)
     return ast.literal_eval(node)
+
+
+def _items(key: str, nodes: Iterable[ast.expr]) -> list[Any]:
+    """The values of arguments or items, those of `*(1, 2)` among them."""
+    found: list[Any] = []
+    for node in nodes:
+        if isinstance(node, ast.Starred):
+            found += _evaluated(key, node.value)
+        else:
+            found.append(_evaluated(key, node))
+    return found
+
+
+def _keywords(key: str, words: Iterable[ast.keyword]) -> dict[str, Any]:
+    """The arguments by name, those of `**{"beta1": 0.9}` among them; raises `TypeError` as Python does."""
+    found: dict[str, Any] = {}
+    for word in words:
+        value = _evaluated(key, word.value)
+        given = {word.arg: value} if word.arg else value
+        if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
+            raise TypeError(f"**{ast.unparse(word.value)} is no dictionary of arguments by their names")
+        if twice := given.keys() & found.keys():
+            raise TypeError(f"{', '.join(sorted(twice))} is given twice")
+        found |= given
+    return found
 
 
 def _is_name(node: ast.expr) -> bool:

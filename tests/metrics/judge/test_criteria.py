@@ -1,11 +1,13 @@
 """Criteria: which can be written, and what the verdict is."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import pytest
 
+import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.catalogue import (
     CATALOGUE,
@@ -68,6 +70,23 @@ def test_every_metric_refuses_the_wrong_direction(metric: Metric) -> None:
         _ = metric <= 1 if metric.direction == "max" else metric >= 1
     criterion = metric >= 1 if metric.direction == "max" else metric <= 1
     assert as_criterion((metric, 1)) == criterion
+
+
+@pytest.mark.parametrize(
+    "combine",
+    [
+        lambda: (d5.metrics.TestAccuracy() >= 0.5) and (d5.metrics.TestLoss() <= 0.1),
+        lambda: (d5.metrics.TestAccuracy() >= 0.5) or (d5.metrics.TestLoss() <= 0.1),
+        lambda: not (d5.metrics.TestAccuracy() >= 0.5),
+        lambda: d5.metrics.StepTime() and d5.metrics.TestLoss() <= 0.1,
+        lambda: 0.5 <= d5.metrics.TestAccuracy() <= 0.9,
+        lambda: all([d5.metrics.TestAccuracy() >= 0.5, d5.metrics.TestLoss() <= 0.1]),
+    ],
+)
+def test_criteria_have_no_truth_value(combine: Callable[[], object]) -> None:
+    """Of criteria that are combined, one alone would be left without a word."""
+    with pytest.raises(ConfigurationError, match="truth value"):
+        combine()
 
 
 def test_strict_comparison_is_refused() -> None:
