@@ -128,6 +128,38 @@ def check_keywords(kind: type, given: Mapping[str, Any], hints: Mapping[str, str
             raise UnknownArgument(f"{kind.__name__} takes no {name!r}: {advice}")
 
 
+def check_body(said: str, function: Any) -> None:
+    """Raise `ConfigurationError` for a coroutine or a generator, which a call returns without running it."""
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    if any(is_kind(function) for is_kind in kinds):
+        raise ConfigurationError(
+            f"{said} is a coroutine or a generator, whose body nobody would run: make it an ordinary method, "
+            "without async and yield"
+        )
+
+
+def check_bodies(part: object, base: type) -> None:
+    """`check_body` of the methods of `base` that a user's part overrides."""
+    kind = type(part)
+    for name in dir(base):
+        method = inspect.getattr_static(kind, name, None)
+        if method is not inspect.getattr_static(base, name) and not name.startswith("__"):
+            check_body(f"{kind.__name__}.{name}", method)
+
+
+def check_nothing_left(said: str, returned: object) -> None:
+    """Raise `ConfigurationError` for what a call has returned that nobody runs or takes."""
+    if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
+        raise ConfigurationError(
+            f"{said} returned a {type(returned).__name__}, whose body nobody runs: do it in the call itself"
+        )
+    if getattr(returned, "shape", ()):
+        raise ConfigurationError(
+            f"{said} returned a {type(returned).__name__}, which nobody takes: change x in place, as by "
+            "x -= learning_rate * gradient, and return nothing"
+        )
+
+
 def check_path(name: str, value: object) -> Path:
     """The path that a text or a path-like object means. Raises `ConfigurationError` where it means none.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from d5ray.checks import (
     LARGEST,
+    check_bodies,
     check_choice,
     check_count,
     check_keywords,
@@ -383,6 +384,12 @@ class Experiment:
         if not isinstance(events, (tuple, list)) or not all(isinstance(event, Event) for event in events):
             raise wrong_kind("events", self.events, "Events such as (StopAtAccuracy(0.98), Checkpoint())")
         self._put(events=tuple(events))
+        for part, base in (
+            (self.distributed_optimizer, DistributedOptimizer), (self.optimizer, Optimizer),
+            (self.train_sampler, Sampler), (self.loss, Loss),
+            *((each, Transformation) for each in self.pipeline),
+        ):  # fmt: skip
+            check_bodies(part, base)
         for event in events:
             check_hooks(event)
             for name in check_names(f"records of {event!r}", event.records, "names of metrics"):

@@ -11,6 +11,7 @@ from d5ray.agent.connections import Connections
 from d5ray.agent.data import AgentData
 from d5ray.agent.model_facts import described
 from d5ray.agent.records import AgentRecords
+from d5ray.checks import check_nothing_left
 from d5ray.distributed.checkpoints.checkpoint import (
     Checkpoints,
     Saved,
@@ -22,7 +23,7 @@ from d5ray.distributed.checkpoints.savers import Savers, any_of
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.training.batches.epochs import START
-from d5ray.training.events.event import Hook, Hooks, check_returned
+from d5ray.training.events.event import Hook, Hooks
 from d5ray.training.events.moment import Moment
 from d5ray.training.events.user_records import check_note, check_record, kept_bytes, number
 
@@ -79,7 +80,7 @@ class AgentEvents:
         """Call these hooks, one after the other."""
         for hook in hooks:
             if (found := hook(self.moment)) is not None:
-                check_returned(hook, found)
+                check_nothing_left(repr(hook), found)
 
     @contextmanager
     def busy(self, doing: str) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """The loop of an agent: draw a batch, let the rule step, record the step, call the events"""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import inf, isfinite, nan
 from typing import Any, final
@@ -11,14 +11,17 @@ from d5ray.agent.between_steps import BetweenSteps
 from d5ray.agent.connections import Connections
 from d5ray.agent.data import AgentData
 from d5ray.agent.events import AgentEvents
+from d5ray.agent.moves import MovesCheck
 from d5ray.agent.outcome import Outcome
 from d5ray.agent.records import AgentRecords
 from d5ray.agent.step_meter import StepMeter
 from d5ray.agent.user_errors import outcome_of
+from d5ray.checks import check_nothing_left
 from d5ray.distributed.checkpoints.checkpoint import Saved
 from d5ray.distributed.checkpoints.equality import Divergence
 from d5ray.distributed.scheduler import Scheduler
 from d5ray.experiment import Experiment
+from d5ray.training.batches.batch import Batch
 from d5ray.training.batches.epochs import Position
 from d5ray.training.batches.loader import pieces_to_test
 from d5ray.training.samplers import Sharing
@@ -159,6 +162,8 @@ class TrainingLoop:
         between = self.between
         began, record_ns = now(), 0  # a step lasts from the end of the one before to its own end
         meter = StepMeter(self._records, connections, began)
+        moves = MovesCheck(optimizer)
+        take: Callable[[Batch], object] = optimizer.step  # which returns nothing, if its writer knows
         while progress.step < last:
             step = progress.step
             if step >= self._stop_at:
@@ -182,7 +187,10 @@ class TrainingLoop:
             connections.follow_model(step)
             connections.sync_buffers(step)
             meter.begin()
-            optimizer.step(batch)
+            if (returned := take(batch)) is not None:
+                check_nothing_left(repr(optimizer), returned)
+            if moves.looks:
+                moves.look(executor.gradients)
             ended = now()
 
             phase = "warmup" if step < self._warmup_ends else "train"
@@ -215,6 +223,7 @@ class TrainingLoop:
                 began, record_ns, events.aside = now(), 0, False
         if differ := equality.compare(progress.step):
             return self._diverged(differ)
+        moves.end(executor.gradients)
         if not optimizer.asynchronous:
             if not events.finalized:
                 self._finalize()

@@ -73,6 +73,8 @@ def test_the_parameters_do_not_depend_on_the_backend(name: str, monkeypatch: pyt
 class Medley(d5.DistributedOptimizer):
     """Each of the rules in turn, two steps at a time, on the same model and among the same agents."""
 
+    one_model = False  # between the meetings of its rules
+
     def __init__(self, rules: tuple[d5.DistributedOptimizer, ...]) -> None:
         self.rules = rules
 

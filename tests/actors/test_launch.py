@@ -162,6 +162,8 @@ def test_every_row_arrives_exactly_once() -> None:
 class NeighborSGD(d5.DistributedOptimizer):
     """x_i ← Σ_j W_ij x_j − η g_i(x_i)   (Lian et al., arXiv:1705.09056); defined here, installed nowhere."""
 
+    invariant = "mean"
+
     def step(self, batch: d5.Batch) -> None:
         gradient = self.gradient(batch)
         self.communication.neighbor_average(self.x)

@@ -51,7 +51,7 @@ class Divergence:
             f"{named}{usual}); they were equal after step {self.since}. Memory that fails, processors or "
             "libraries that round differently, or code that changes x on some agents alone, make such: go on "
             "from a checkpoint of a step until then, without those agents. A rule whose agents are to differ "
-            "names another invariant"
+            "names another invariant, or says one_model = False"
         )
 
 
@@ -95,7 +95,7 @@ class EqualityCheck:
 
 def compares(rule: DistributedOptimizer) -> bool:
     """True if the agents of this rule are to have the same x, and can be asked for it together."""
-    return rule.invariant == ONE_MODEL and rule.one_model and not rule.one_sided
+    return rule.invariant in ("", ONE_MODEL) and rule.one_model and not rule.one_sided
 
 
 def told(rank: int, x: Any, step: int, since: int, fixed: int = 0) -> Array:

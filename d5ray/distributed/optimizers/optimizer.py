@@ -46,9 +46,9 @@ class DistributedOptimizer(ABC):
     `start`, not in `__init__`. What is evaluated is always self.x, as the step before left it.
 
     `invariant` names what the steps conserve, in any order and after every death: one of `INVARIANTS`, or "".
-    With "one model" all agents have the same x after the steps that `equal_after` names, which is checked
-    every so many steps and at the end: a run whose agents differ fails, and names them. Any other implies
-    `one_model = False`, see below.
+    With "one model", and without a word, all agents have the same x after the steps that `equal_after` names,
+    which is checked every so many steps and at the end: a run whose agents differ fails, and names them. Any
+    other implies `one_model = False`, see below.
 
     `needs` says what the rule asks of the topology; it is checked before anything starts. `untrained` says
     what becomes of state that is not trained, such as BatchNorm's statistics, for an evaluation; the step

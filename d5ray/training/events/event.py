@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from difflib import get_close_matches
-from inspect import isasyncgenfunction
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from d5ray.checks import check_body
 from d5ray.errors import ConfigurationError, nearest
 
 if TYPE_CHECKING:
@@ -144,11 +144,7 @@ def check_hooks(event: Event) -> None:
 def _check_hook(kind: str, name: str, hook: Any) -> None:
     if not callable(hook):
         raise ConfigurationError(f"{kind}.{name} is {hook!r}: a hook is a method that takes the moment")
-    if inspect.iscoroutinefunction(hook) or inspect.isgeneratorfunction(hook) or isasyncgenfunction(hook):
-        raise ConfigurationError(
-            f"{kind}.{name} is a coroutine or a generator, whose body nobody would run: make it an ordinary "
-            "method, without async and yield"
-        )
+    check_body(f"{kind}.{name}", hook)
     try:
         inspect.signature(hook).bind(None)
     except TypeError as error:
@@ -157,14 +153,6 @@ def _check_hook(kind: str, name: str, hook: Any) -> None:
         ) from error
     except ValueError:  # of a builtin that does not say what it takes
         return
-
-
-def check_returned(hook: Hook, found: object) -> None:
-    """Raise `ConfigurationError` for a coroutine or a generator that a hook has returned, unrun."""
-    if inspect.isawaitable(found) or inspect.isgenerator(found) or inspect.isasyncgen(found):
-        raise ConfigurationError(
-            f"{hook!r} returned a {type(found).__name__}, whose body nobody runs: let the hook do it itself"
-        )
 
 
 def check_classifies(event: Event, experiment: Any) -> None:

@@ -149,7 +149,19 @@ class Shards:
 @lru_cache(maxsize=4)
 def _order(sampler: Sampler, samples: int, epoch: int, seed: int) -> Indices:
     """The order of an epoch, made once for all agents of a process: a simulation has very many."""
-    return drawn(sampler, samples, epoch, seed)
+    found = drawn(sampler, samples, epoch, seed).copy()  # a sampler may shuffle its own array again
+    if not sampler.replacement and (most := np.bincount(found)).max() > 1:
+        raise ConfigurationError(
+            f"{sampler!r} gave sample {most.argmax()} {most.max()} times in epoch {epoch}: once is enough, "
+            "or set replacement = True in its class"
+        )
+    own = not type(sampler).__module__.startswith("d5ray.")
+    if own and not np.array_equal(found, drawn(sampler, samples, epoch, seed)):
+        raise ConfigurationError(
+            f"{sampler!r} gave two orders for epoch {epoch}, so that agents would not agree: draw it from "
+            "(seed, epoch) alone"
+        )
+    return found
 
 
 def drawn(sampler: Sampler, samples: int, epoch: int, seed: int) -> Indices:

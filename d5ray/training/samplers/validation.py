@@ -57,8 +57,8 @@ def check_sampler(
 
 def _complaints(shards: Shards, shown: list[Indices]) -> Iterator[str]:
     epochs = len(shown)
-    for epoch, order in enumerate(shown):
-        yield from _of_order(shards, epoch, order)
+    spoilt = [each for epoch, order in enumerate(shown) for each in _of_order(shards, epoch, order)]
+    yield from spoilt
     if shards.sampler.varies and shards.length > 8 and epochs > 1:  # of a few samples, epochs may well agree
         same = [epoch for epoch in range(1, epochs) if np.array_equal(shown[0], shown[epoch])]
         if same:
@@ -72,6 +72,8 @@ def _complaints(shards: Shards, shown: list[Indices]) -> Iterator[str]:
                 "(seed, epoch) alone"
             )
             return  # nothing below can hold
+    if spoilt:
+        return
     yield from _of_shares(shards, shown)
     yield from _of_resumption(shards, epochs)
 

@@ -192,7 +192,7 @@ def test_beginning_in_the_middle_draws_no_epoch_that_lies_before() -> None:
 
     draw = next(Shards(100, 2, 5, Counting(), seed=1).draws(1, first_step=1_000_003))
     assert (draw.epoch, draw.indices.tolist()) == (100_000, [35, 36, 37, 38, 39])
-    assert Counting.asked == [100_000]
+    assert set(Counting.asked) == {100_000}
 
 
 # -- by length -------------------------------------------------------------------------------------------
