@@ -70,6 +70,31 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
+OTHERS = {"Muon", "SparseAdam"}  # of matrices alone, and of gradients that agents do not have: see below
+
+
+def test_every_optimizer_of_torch_is_here() -> None:
+    kinds = [kind for kind in vars(torch.optim).values() if isinstance(kind, type)]
+    names = {kind.__name__.lower() for kind in kinds if issubclass(kind, torch.optim.Optimizer)}
+    tried = {rule if isinstance(rule, str) else rule.__name__ for rule, _ in CASES.values()} | OTHERS
+    assert names - {"optimizer"} <= {name.lower() for name in tried}
+
+
+def test_muon_of_torch_moves_matrices_alone() -> None:
+    """A model that has vectors, too, is refused by a sentence before a step is done."""
+    rule = d5.optimizers.TorchOptimizer("Muon", lr=0.1)
+    x, slots = torch.tensor(START[:12]), SLOTS[:1]
+    state, peer = rule.state_for(x, slots), torch.tensor(START[:12].reshape(4, 3))
+    optimizer = torch.optim.Muon([peer], lr=0.1)
+    for gradient in GRADIENTS[:, :12]:
+        rule.step(x, torch.tensor(gradient), state)
+        peer.grad = torch.tensor(gradient.reshape(4, 3))
+        optimizer.step()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(x.view(4, 3), peer, rtol=1e-12, atol=1e-14)
+    with pytest.raises(ConfigurationError, match=r"Optimizer\('Muon', lr=0.1\) does not take the model's"):
+        rule.state_for(torch.tensor(START), SLOTS)
+
+
 def views(flat: Any) -> list[Any]:
     return [flat[slot.offset : slot.offset + slot.size].reshape(slot.shape) for slot in SLOTS]
 

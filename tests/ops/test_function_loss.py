@@ -1,5 +1,6 @@
 """Claims about losses of PyTorch and of one's own: they train, evaluate and hash as what they are"""
 
+import copy
 from collections import namedtuple
 from typing import Any
 
@@ -55,6 +56,83 @@ def experiment(loss: Any, form: str = "tensor", **changes: Any) -> d5.Experiment
         "optimizer": d5.optimizers.SGD(0.1), "batch_size": 64, "seed": 3,
     }  # fmt: skip
     return d5.Experiment(**(values | changes))
+
+
+RANDOM = np.random.default_rng(2)
+X, REAL = (RANDOM.standard_normal((12, size)).astype(np.float32) for size in (5, 4))
+NUMBERS, SHARES = RANDOM.integers(0, 4, 12), np.exp(REAL) / np.exp(REAL).sum(1, keepdims=True)
+BITS, SIGNS = (REAL > 0).astype(np.float32), np.sign(REAL)
+SETS = np.where(np.arange(4) == 0, NUMBERS[:, None], -1)  # of one class each
+LOSSES: dict[str, tuple[Any, Any, nn.Module]] = {  # labels, and the model's last layer
+    "CrossEntropyLoss": (nn.CrossEntropyLoss(), NUMBERS, nn.Identity()),
+    "with weights": (nn.CrossEntropyLoss(weight=torch.arange(1.0, 5)), NUMBERS, nn.Identity()),
+    "smoothed": (nn.CrossEntropyLoss(label_smoothing=0.1), NUMBERS, nn.Identity()),
+    "of probabilities": (nn.CrossEntropyLoss(), SHARES, nn.Identity()),
+    "NLLLoss": (nn.NLLLoss(), NUMBERS, nn.LogSoftmax(1)),
+    "MultiMarginLoss": (nn.MultiMarginLoss(), NUMBERS, nn.Identity()),
+    "L1Loss": (nn.L1Loss(), REAL, nn.Identity()),
+    "MSELoss": (nn.MSELoss(), REAL, nn.Identity()),
+    "SmoothL1Loss": (nn.SmoothL1Loss(), REAL, nn.Identity()),
+    "HuberLoss": (nn.HuberLoss(delta=0.5), REAL, nn.Identity()),
+    "PoissonNLLLoss": (nn.PoissonNLLLoss(), np.abs(REAL), nn.Identity()),
+    "KLDivLoss": (nn.KLDivLoss(reduction="batchmean"), SHARES, nn.LogSoftmax(1)),
+    "BCELoss": (nn.BCELoss(), BITS, nn.Sigmoid()),
+    "BCEWithLogitsLoss": (nn.BCEWithLogitsLoss(pos_weight=torch.tensor(3.0)), BITS, nn.Identity()),
+    "HingeEmbeddingLoss": (nn.HingeEmbeddingLoss(), SIGNS, nn.Identity()),
+    "SoftMarginLoss": (nn.SoftMarginLoss(), SIGNS, nn.Identity()),
+    "MultiLabelMarginLoss": (nn.MultiLabelMarginLoss(), SETS, nn.Identity()),
+    "MultiLabelSoftMarginLoss": (nn.MultiLabelSoftMarginLoss(), BITS, nn.Identity()),
+    "GaussianNLLLoss": (
+        lambda output, labels: nn.GaussianNLLLoss()(output, labels, torch.ones_like(labels)), REAL,
+        nn.Identity(),
+    ),
+    "CosineEmbeddingLoss": (
+        lambda output, labels: nn.CosineEmbeddingLoss()(output, labels, torch.ones(len(labels))), REAL,
+        nn.Identity(),
+    ),
+    "MarginRankingLoss": (
+        lambda output, labels: nn.MarginRankingLoss()(output[:, 0], output[:, 1], labels[:, 0]), SIGNS,
+        nn.Identity(),
+    ),
+    "TripletMarginLoss": (
+        lambda output, labels: nn.TripletMarginLoss()(output, labels, -labels), REAL, nn.Identity()
+    ),
+    "TripletMarginWithDistanceLoss": (
+        lambda output, labels: nn.TripletMarginWithDistanceLoss()(output, labels, -labels), REAL,
+        nn.Identity(),
+    ),
+}  # fmt: skip
+ELSEWHERE = {"CTCLoss", "LinearCrossEntropyLoss"}  # d5ray's own CTCLoss; a loss that has a layer within
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_of_torch_is_that_loss(name: str) -> None:
+    """Its value, its gradient and its evaluation, beside plain PyTorch; and the likeliest class is right."""
+    from d5ray.frameworks.torch import from_model  # noqa: PLC0415 - for this alone
+
+    loss, labels, last = LOSSES[name]
+    module = nn.Sequential(nn.Linear(5, 4), last)
+    twin = copy.deepcopy(module)
+    made = from_model(module, {}, sample_shape=(5,), classes=4, loss=as_loss(loss), seed=1, threads=1)
+    found = made.inference_and_backprop(X, labels)
+    scores = twin(torch.tensor(X))
+    expected = loss(scores, torch.tensor(labels))
+    expected.backward()
+    assert found == pytest.approx(expected.item(), rel=1e-6)
+    flat = np.concatenate([np.ravel(np.asarray(each.grad)) for each in twin.parameters()])
+    np.testing.assert_allclose(np.asarray(made.gradients), flat, rtol=1e-5, atol=1e-7)
+    judged = made.evaluate(X, labels)
+    assert judged.loss == pytest.approx(expected.item(), rel=1e-6)
+    if as_loss(loss).classifies:
+        truth = labels.argmax(1) if labels.ndim == 2 else labels
+        assert judged.accuracy == (scores.argmax(1).numpy() == truth).mean()
+
+
+def test_every_loss_of_torch_is_here() -> None:
+    kinds = [kind for kind in vars(nn.modules.loss).values() if isinstance(kind, type)]
+    names = {kind.__name__ for kind in kinds if issubclass(kind, nn.Module) and "Loss" in kind.__name__}
+    assert {name for name in names if not name.startswith("_")} - {"NLLLoss2d"} <= LOSSES.keys() | ELSEWHERE
 
 
 @pytest.fixture(scope="module")

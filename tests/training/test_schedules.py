@@ -29,7 +29,44 @@ PEERS: dict[str, tuple[d5.Schedule, float, Scheduler]] = {
     "computed": (
         d5.schedules.Computed(lambda t: 0.1 * 0.9**t), 0.1, lambda o: lr.LambdaLR(o, lambda t: 0.9**t)
     ),
+    "steps": (
+        d5.schedules.Piecewise(0.1, {4: 0.05, 8: 0.025, 12: 0.0125}), 0.1,
+        lambda o: lr.StepLR(o, 4, gamma=0.5),
+    ),
+    "product": (
+        d5.schedules.Computed(lambda t: 0.1 * 0.8**t), 0.1, lambda o: lr.MultiplicativeLR(o, lambda t: 0.8)
+    ),
+    "exponential": (d5.schedules.Computed(lambda t: 0.1 * 0.8**t), 0.1, lambda o: lr.ExponentialLR(o, 0.8)),
+    "constant": (
+        d5.schedules.Piecewise(0.02, {5: 0.1}), 0.1, lambda o: lr.ConstantLR(o, factor=0.2, total_iters=5)
+    ),
+    "sequence": (
+        d5.schedules.Computed(lambda t: 0.01 if t < 3 else 0.1 * 0.9 ** (t - 3)), 0.1,
+        lambda o: lr.SequentialLR(
+            o, [lr.ConstantLR(o, factor=0.1, total_iters=9), lr.ExponentialLR(o, 0.9)], [3]
+        ),
+    ),
+    "chain": (
+        d5.schedules.WarmUp(d5.schedules.Multiplied(d5.schedules.Cosine(0.1, 12), 1.0), 1, 0.1), 0.1,
+        lambda o: lr.ChainedScheduler([lr.CosineAnnealingLR(o, 12)]),
+    ),
+    "cycle": (
+        d5.schedules.Computed(lambda t: 0.01 + 0.09 * (1 - abs(t % 8 - 4) / 4)), 0.01,
+        lambda o: lr.CyclicLR(o, 0.01, 0.1, step_size_up=4, cycle_momentum=False),
+    ),
+    "restarts": (
+        d5.schedules.Computed(lambda t: d5.schedules.Cosine(0.1, 4, 0.01).value(t % 4)), 0.1,
+        lambda o: lr.CosineAnnealingWarmRestarts(o, 4, eta_min=0.01),
+    ),
 }  # fmt: skip
+OTHERS = {"LRScheduler", "_LRScheduler", "ReduceLROnPlateau"}  # no functions of the time
+
+
+def test_every_schedule_of_torch_is_here() -> None:
+    kinds = [kind for kind in vars(lr).values() if isinstance(kind, type)]
+    names = {kind.__name__ for kind in kinds if issubclass(kind, lr.LRScheduler)}
+    made = {type(make(torch.optim.SGD([torch.zeros(1)], lr=0.1))).__name__ for _, _, make in PEERS.values()}
+    assert names <= made | OTHERS
 
 
 @pytest.mark.parametrize("name", PEERS)

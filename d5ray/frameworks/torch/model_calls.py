@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from d5ray.errors import ConfigurationError
+from d5ray.networks.executors.evaluation import classes_in
 from d5ray.networks.executors.model_calls import called as called
 from d5ray.networks.executors.model_calls import no_number, scores_in
 from d5ray.operators.loss import Loss
@@ -43,6 +44,7 @@ def check_differentiable(found: torch.Tensor, loss: Loss) -> None:
 
 def right_ones(scores: torch.Tensor, labels: torch.Tensor, loss: Loss) -> int:
     """The number of labels that have the largest score, of those that count."""
+    labels = classes_in(loss, labels)
     right = scores.argmax(dim=loss.classes_axis) == labels
     if loss.ignored is not None:
         right &= labels != loss.ignored

@@ -30,7 +30,13 @@ class TorchEngine(Engine):
         self.rule, self._slots = rule, slots
         self._tensors = [view.detach() for view in _views(flat, slots)]
         names = [slot.name for slot in slots] or ["parameters"]
-        self._optimizer = made(rule, list(zip(names, self._tensors, strict=True)))
+        try:
+            self._optimizer = made(rule, list(zip(names, self._tensors, strict=True)))
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise ConfigurationError(
+                f"{rule!r} does not take the model's tensors: {error}; give a function of [(name, tensor), "
+                "…] that makes an optimizer of them"
+            ) from error
         self._settings, self._first = rule.made_with, rule.first
         self._groups = [dict(group) for group in self._optimizer.param_groups]
         self._at: tuple[int, int] = (flat.data_ptr(), 0)  # where x and the gradient lie

@@ -31,6 +31,7 @@ def evaluated(judge: Judge, loss: Loss, inputs: Array, labels: Array, batch: int
 
 def concluded(loss: Loss, total: float, right: float, labels: Array) -> Evaluation:
     """The evaluation, of a loss that was added up over the samples; right: how many labels are."""
+    labels = classes_in(loss, labels)
     labels_that_count = max(1, counted(loss, labels, labels.size))
     accuracy = right / labels_that_count if loss.classifies else math.nan
     samples = max(1, counted(loss, labels, len(labels)))
@@ -39,9 +40,15 @@ def concluded(loss: Loss, total: float, right: float, labels: Array) -> Evaluati
     )
 
 
+def classes_in(loss: Loss, labels: Any) -> Any:
+    """The labels; of probabilities of all classes, which some losses take, the likeliest class."""
+    real = "float" in str(labels.dtype)
+    return labels.argmax(loss.classes_axis) if loss.classifies and real else labels
+
+
 def counted(loss: Loss, labels: Array, otherwise: int) -> int:
     """The labels that a loss does not ignore; where it ignores none, the other number."""
-    return otherwise if loss.ignored is None else int((labels != loss.ignored).sum())
+    return otherwise if loss.ignored is None else int((classes_in(loss, labels) != loss.ignored).sum())
 
 
 def samples_at_once(inputs: Array, labels: int) -> int:
