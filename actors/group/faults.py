@@ -43,8 +43,8 @@ class Injector:
 
     find: the victims. note(name, rank, **detail): keeps an event. hand(node): an actor that is a `Hand`
     there. places: of the agents that are there, by rank. outside: how often each agent's process was ended
-    from here. missed: why faults did not happen that were due. whole: the agents that never died before they
-    had told everything at last.
+    from here. missed: why faults did not happen that were due. whole: the agents and servers that never died
+    before they had told everything at last, such as "agent 1".
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Injector:
         self._fills: list[Fill] = []
         self.outside: Counter[int] = Counter()
         self.missed: dict[Fault, str] = {}
-        self.whole: set[int] = set()
+        self.whole: set[str] = set()
         self._settled = False
         self._happening = threading.Lock()
 

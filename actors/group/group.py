@@ -425,7 +425,9 @@ class TrainingGroup(TrainingRun):
             for unseen in self._members.ask(list(told.hashes), "unseen_faults").values():
                 self._injector.missed |= unseen
             attempts = self._members.attempts
-            self._injector.whole = {r for r in told.hashes if r not in told.dead and not attempts[r]}
+            alive = [f"agent {r}" for r in told.hashes if r not in told.dead and not attempts[r]]
+            servers = [f"server {number}" for number in self._servers.never_died(told.loads)]
+            self._injector.whole = {*alive, *servers}
         if self.asynchronous:
             bound = self.experiment.timeout_seconds
             when_there_is_room(lambda: keep_parameters(self.folder, told.parameters), bound)

@@ -60,6 +60,7 @@ class RunServers:
         self.on_stuck: Callable[..., None] = _nothing
         self.on_look: Callable[[], None] | None = None
         self._reasons: dict[Which, str] = {}  # why servers were ended
+        self._restored: set[Which] = set()
         self._paused: set[int] = set()  # agents that have done their steps
 
     def start(self, epochs: Epochs) -> None:
@@ -100,6 +101,17 @@ class RunServers:
         """The number-th server of all, as an actor."""
         actors = [actor for servers in self._servers.values() for actor in servers.actors]
         return actors[number]
+
+    def never_died(self, names: Collection[str]) -> list[int]:
+        """The numbers, as `actor` has them, of the servers with these names that were never restored."""
+        each = [
+            (of, number) for of, servers in self._servers.items() for number in range(len(servers.actors))
+        ]
+        return [
+            number
+            for number, which in enumerate(each)
+            if which not in self._restored and self.name(which) in names
+        ]
 
     def sign_of_life(self, which: Which) -> Any:
         """A reference to what a server answers at any time, unless its process stands."""
@@ -168,6 +180,7 @@ class RunServers:
         `ActorDied` where the server dies again meanwhile.
         """
         of, number = which
+        self._restored.add(which)
         servers = self._servers[of]
         group, shard = servers.shard(number)
         restored = servers.restore(number)

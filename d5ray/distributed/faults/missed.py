@@ -11,26 +11,27 @@ OVER: Final = "the run was over by then"
 
 
 def missed(
-    planned: Iterable[Fault], told: Iterable[str], why: Mapping[Fault, str], whole: Collection[int] = ()
+    planned: Iterable[Fault], told: Iterable[str], why: Mapping[Fault, str], whole: Collection[str] = ()
 ) -> dict[Fault, str]:
     """The faults that did not happen, or met nobody, with the reasons.
 
     told: the texts of those that events tell of. why: what is known of some that did not happen; one of these
-    that was told of was announced, and its moment did not come. whole: agents that never died before they had
-    told all that the run asked of them: what ended one of them came later, and nobody had to survive it.
+    that was told of was announced, and its moment did not come. whole: agents and servers that never died
+    before they had told all that the run asked of them, such as "agent 1": what ended one of them came later,
+    and nobody had to survive it.
 
     >>> plan = [Fault("kill", "agent", (1,), at_step=step) for step in (3, 9)]
     >>> list(missed(plan, ["kill(agent=1, at_step=3)"], {}).values())
     ['agent 1 did not get to it at step 9']
-    >>> list(missed(plan[:1], ["kill(agent=1, at_step=3)"], {}, whole=[1]).values())
+    >>> list(missed(plan[:1], ["kill(agent=1, at_step=3)"], {}, whole=["agent 1"]).values())
     ['agent 1 had told everything by then']
     """
     left, found = Counter(told), {}
     for fault in planned:
         if fault not in why and left[str(fault)] > 0:
             left[str(fault)] -= 1
-            if fault.is_fatal and fault.victim == "agent" and fault.numbers[0] in whole:
-                found[fault] = f"agent {fault.numbers[0]} had told everything by then"
+            if fault.is_fatal and (victim := fault.described["victim"]) in whole:
+                found[fault] = f"{victim} had told everything by then"
         else:
             found[fault] = why.get(fault, _usual(fault))
     return found

@@ -277,13 +277,18 @@ def test_a_fault_that_finds_nobody_is_told_of_and_nothing_happens_after_that(
 
 @pytest.mark.full
 @pytest.mark.usefixtures("ray_ends")
-@pytest.mark.parametrize("kind", ["kill", "terminate"])
-def test_what_ends_an_agent_that_has_told_everything_is_missed(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kind", "victim"), [("kill", "agent"), ("terminate", "agent"), ("terminate", "server")]
+)
+def test_what_ends_a_victim_that_has_told_everything_is_missed(
+    kind: str, victim: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes when the run has all that it asks of the agent: the run is complete, and says so."""
-    plan = getattr(d5.Faults(), kind)(agent=1, at_seconds=3600)
-    group = d5.launch(experiment("stop", agents=2), faults=plan, quiet=True)
+    """It comes when the run has all that it asks of it: the run is complete, and says so."""
+    plan = getattr(d5.Faults(), kind)(**{victim: 1}, at_seconds=3600)
+    rule: dict[str, Any] = {}
+    if victim == "server":
+        rule = {"distributed": d5.optimizers.ParameterServerSGD(), "servers": d5.Servers(shards=2)}
+    group = d5.launch(experiment("stop", agents=2, **rule), faults=plan, quiet=True)
     ask = LastAnswers.of
 
     def asked(*given: Any, **named: Any) -> LastAnswers:
@@ -298,7 +303,7 @@ def test_what_ends_an_agent_that_has_told_everything_is_missed(
     run = d5.Run(group.folder)
     events = [event for event in run.tables()["events"].to_pylist() if event["name"].startswith("fault")]
     assert [event["name"] for event in events] == ["fault", "fault_missed"]
-    assert json.loads(events[1]["detail"])["reason"] == "agent 1 had told everything by then"
+    assert json.loads(events[1]["detail"])["reason"] == f"{victim} 1 had told everything by then"
     assert run.row["status"] == "completed"
 
 
