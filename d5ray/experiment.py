@@ -279,8 +279,11 @@ class Experiment:
         self._check_observation()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The values for a pickle; cloudpickle does not know every class of a model of JAX's."""
-        values = dict(vars(self))
+        """The values for a pickle; cloudpickle does not know every class of a model of JAX's.
+
+        The description goes along: where the pickle is read, the sources of the user's code may be missing.
+        """
+        values = vars(self) | {"_described": self._described}
         if framework_name(self.make_executor) == "jax":
             values["model"] = PackedModel.of(self.model)
         return values
@@ -510,7 +513,7 @@ class Experiment:
     @cached_property
     def hash(self) -> str:
         """SHA-256 over everything but the name; equal experiments have equal hashes in every process."""
-        return digest({name: value for name, value in values_of_fields(self).items() if name != "name"})
+        return digest({name: value for name, value in self._described.items() if name != "name"})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Experiment):
@@ -522,7 +525,13 @@ class Experiment:
 
     def describe(self) -> dict[str, Any]:
         """The experiment as JSON data, for the tables and for people."""
-        return {name: canonical(value) for name, value in values_of_fields(self).items()}
+        return dict(self._described)
+
+    @cached_property
+    def _described(self) -> dict[str, Any]:
+        values = values_of_fields(self)
+        described = canonical(values)
+        return {name: described[name] for name in values}
 
     def with_values(self, **changes: Any) -> "Experiment":
         """A copy with other values; a new topology brings its agents, new agents keep a complete topology."""

@@ -19,6 +19,7 @@ from d5ray.agent.building import BuiltSizes
 from d5ray.agent.loop import Progress
 from d5ray.agent.outcome import RUN_STATUS, Outcome, worst
 from d5ray.archive.models import model_of
+from d5ray.archive.unfinished import checkpoints_of
 from d5ray.checks import check_count
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.topologies.plain_data import drawn
@@ -31,6 +32,7 @@ from d5ray.failures.unforeseen import foreseen
 from d5ray.metrics.record.artifacts import MODEL
 from d5ray.metrics.record.files import when_there_is_room
 from d5ray.metrics.record.model_state import ModelState, kept_model
+from d5ray.metrics.record.reader import list_runs
 from d5ray.training.batches.epochs import Epochs, Position
 from d5ray.training.schedules import Schedule, never
 
@@ -345,7 +347,12 @@ class TrainingRun(ABC):
 
 
 def found_for(experiment: Experiment, path: str | Path, root: Path) -> Checkpoints:
-    """The complete checkpoint that a path names; `ConfigurationError` if it is of another experiment."""
-    found = Checkpoints.find(path, root)
+    """The complete checkpoint that a path names; `ConfigurationError` if it is of another experiment.
+
+    "last": that of the last run which wrote one.
+    """
+    runs = list_runs(root) if path == "last" else []
+    written = (each for run in runs for each in reversed(checkpoints_of(run.name, run.folder, experiment)))
+    found = next(written, None) or Checkpoints.find(path, root)
     found.check(experiment.describe())
     return found

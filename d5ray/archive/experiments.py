@@ -164,6 +164,8 @@ def _pickled(run: Run, data: bytes, trust: bool) -> Archived:
         found = Archived(found)
     if not isinstance(found, Archived):
         raise ConfigurationError(f"{file} holds a {type(found).__name__}, no experiment")
+    # earlier versions did not keep the description along, which follows from sources that may be missing here
+    vars(found.experiment).setdefault("_described", json.loads(run.row["experiment"]))
     for kind in reversed(inspect.getmro(type(found.experiment.distributed))):
         adopt_former_flags(kind)
     return found
