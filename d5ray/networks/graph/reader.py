@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 import onnx
-from onnx import checker, helper, inliner, numpy_helper, shape_inference, version_converter
+from onnx import checker, helper, inliner, numpy_helper, shape_inference
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.graph.available_memory import check_room
@@ -18,6 +18,7 @@ from d5ray.networks.graph.functions import check_functions
 from d5ray.networks.graph.graph import Array, Graph, check_names, in_order
 from d5ray.networks.graph.inference import MOST_ELEMENTS, reason
 from d5ray.networks.graph.kinds import sorted_out
+from d5ray.networks.graph.older_sets import check_meaning, converted
 from d5ray.networks.graph.protos import IR_VERSION, OPSET, descriptor_from, node_from
 from d5ray.networks.graph.schemas import (
     CONTROL_FLOW,
@@ -61,11 +62,7 @@ def read(source: str | PathLike[str] | bytes | onnx.ModelProto) -> tuple[Graph, 
     values = _take_values(model.graph, folder, what)
     _check_tensors(model.graph, values, what)
     refuse(_missing(model))
-    if version < 9 and any(node.op_type == "Scan" and not node.domain for node in model.graph.node):
-        raise ConfigurationError(
-            f"{what} has a Scan of operator set {version}, which means another thing from 9 on: export "
-            "it again with opset_version=9 or more"
-        )
+    check_meaning(model, version, what)
     check_functions(model, what)
     model.ir_version = max(model.ir_version, IR_VERSION)  # the values have left the inputs
     _check_by_onnx(model, what)
@@ -76,7 +73,7 @@ def read(source: str | PathLike[str] | bytes | onnx.ModelProto) -> tuple[Graph, 
         )
         for each in model.graph.output
     }
-    model = _written_out(_converted(_inlined(model, what), version, what), what)
+    model = _written_out(converted(_inlined(model, what), version, what), what)
     graph = _graph(model.graph, values, folder)
     return graph, {name: each for name, each in declared.items() if each is not None}
 
@@ -334,18 +331,6 @@ def _expanded(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
             f"the operators {names} of {what} cannot be written out: {reason(error)}"
         ) from error
     return made
-
-
-def _converted(model: onnx.ModelProto, version: int, what: str) -> onnx.ModelProto:
-    if version == OPSET:
-        return model
-    try:
-        return version_converter.convert_version(model, OPSET)
-    except Exception as error:
-        raise ConfigurationError(
-            f"{what} cannot be converted from ONNX's operator set {version} to {OPSET}: {reason(error)}; "
-            "export it again with a newer operator set"
-        ) from error
 
 
 def _graph(graph: onnx.GraphProto, values: _Values, folder: Path | None) -> Graph:
