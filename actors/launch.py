@@ -45,9 +45,9 @@ def launch(
 
     address: a Ray cluster, 'HOST:PORT' or 'auto'; otherwise RAY_ADDRESS, otherwise an embedded Ray.
     root: the folder in which the run's own is made, by default `runs_root()`.
-    resume: a checkpoint to go on from; of a folder of several, or of a run by its name, the last one. "auto":
-    the last one of the last run of this experiment, if that did not come to its end and its driver is gone;
-    where there is none, the run begins anew.
+    resume: a checkpoint to go on from; of a folder of several, or of a run by its name, the last one. "last":
+    the last one of the last run that wrote any. "auto": the last one of the last run of this experiment, if
+    that did not come to its end and its driver is gone; where there is none, the run begins anew.
     flight: PORT or HOST:PORT at which the run answers queries by Arrow Flight, see `TrainingGroup.flight`.
     faults: what happens to the run by plan, such as `d5.Faults().kill(agent=1, at_step=3)`.
     Raises `PlacementError` where the cluster cannot place the agents or does not answer, `DataError` and

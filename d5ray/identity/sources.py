@@ -386,6 +386,7 @@ def _contents(cell: types.CellType) -> tuple[Any, ...]:
         return ()
 
 
+@cache
 def _installed(file: str) -> bool:
     path = Path(file).resolve()
     return any(path.is_relative_to(folder) for folder in _folders())

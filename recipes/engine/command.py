@@ -52,7 +52,7 @@ Resume = Annotated[
     str | None,
     typer.Option(
         metavar="RUN_OR_FOLDER",
-        help="Go on from a checkpoint: of a run, of a folder, of s3://bucket/folder, or this very one; "
+        help="Go on from a checkpoint: of a run, 'last', a folder, s3://bucket/folder, or this very one; "
         "'auto': of the last run like this if that did not end well, and again whenever Ray dies.",
     ),
 ]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from d5ray.metrics.record.reader import list_runs
 from tests.conftest import d5ray
 from tests.patience import patience
 
@@ -157,6 +158,7 @@ def test_a_recipe_file_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(recipe)
     home = {"D5RAY_HOME": str(tmp_path / "home")}
     stops = "events=(Checkpoint(every_steps=2), StopAfterSteps(4))"
-    assert d5ray("run", "mine.py", "--set", stops, "--json", env=home, cwd=tmp_path).json["steps"] < 16
-    found = d5ray("run", "mine.py", "--resume", "last", "--json", env=home, cwd=tmp_path)
-    assert found.json["steps"] == 16
+    d5ray("run", "mine.py", "--set", stops, env=home, cwd=tmp_path)
+    found = d5ray("run", "mine.py", "--resume", "last", env=home, cwd=tmp_path)
+    last, first = (run.row["steps"] for run in list_runs(tmp_path / "home" / "runs"))
+    assert first < last == 16, found.err
