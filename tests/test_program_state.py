@@ -191,3 +191,18 @@ def test_tensorflow_streams_are_as_before() -> None:
         return tf.keras.Sequential([tf.keras.Input((4,)), tf.keras.layers.Dense(3)])
 
     assert draws(lambda: simulated(dense, executor="tensorflow")) == draws(lambda: None)
+
+
+def test_simulation_trains_within_a_block_without_gradients() -> None:
+    """A program that evaluates under `no_grad` may simulate there, with the same bits, and stays there."""
+
+    def trained() -> list[np.ndarray[Any, Any]]:
+        with d5.simulate(experiment(MODULE[0])) as group:
+            group.train(2, progress=False)
+            return list(group.parameters().values())
+
+    wanted = trained()
+    with torch.no_grad():
+        found = trained()
+        assert not torch.is_grad_enabled()
+    assert all(map(np.array_equal, found, wanted))

@@ -58,6 +58,6 @@ def _foreign(rule: Optimizer, depth: int) -> Iterator[Optimizer]:
     """The rule, and those that it wraps, whose classes are not d5ray's."""
     if not _is_own(rule):
         yield rule
-    for inner in vars(rule).values() if depth else ():
+    for inner in getattr(rule, "__dict__", {}).values() if depth else ():
         if isinstance(inner, Optimizer):
             yield from _foreign(inner, depth - 1)

@@ -73,6 +73,8 @@ class Apart:
         with as_before():
             others = _streams()
             _put(self._own)
+            if not self._own and (torch := _loaded("torch")) is not None:
+                torch.set_grad_enabled(True)  # as in a process of its own, whatever block the program is in
             try:
                 yield
             finally:
@@ -108,7 +110,7 @@ def _put(states: Iterable[Restore]) -> None:
 
 
 def _streams() -> list[Restore]:
-    """What gives the random streams, and the threads of operators, their present states again."""
+    """What gives the random streams, operators' threads and the mode of gradients their present states."""
     found: list[Restore] = [
         functools.partial(random.setstate, random.getstate()),
         functools.partial(np.random.set_state, np.random.get_state()),  # noqa: NPY002 - what programs use
@@ -120,6 +122,7 @@ def _streams() -> list[Restore]:
         if torch.cuda.is_initialized():
             found.append(functools.partial(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
         found.append(_unless_same(torch.get_num_threads, torch.set_num_threads))
+        found.append(_unless_same(torch.is_grad_enabled, torch.set_grad_enabled))
     return found
 
 
@@ -135,7 +138,6 @@ def _settings() -> list[Restore]:
     if (torch := _loaded("torch")) is not None:
         backends = torch.backends
         found += [
-            _unless_same(torch.is_grad_enabled, torch.set_grad_enabled),
             _unless_same(torch.get_default_dtype, torch.set_default_dtype),
             _unless_same(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
             functools.partial(
