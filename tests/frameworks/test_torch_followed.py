@@ -293,3 +293,51 @@ class Released(d5.Event):
 
     def after_step(self, moment: Any) -> None:
         release(module_of(moment.executor), moment.step)
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.back, self.out, self.unused = nn.Linear(4, 6), nn.Linear(6, 3), nn.Linear(2, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.out(torch.tanh(self.back(inputs)))
+        return scores
+
+
+def normalized() -> nn.Module:
+    made = Small()
+    nn.utils.parametrizations.spectral_norm(made.back)
+    nn.utils.parametrizations.weight_norm(made.out)
+    return made
+
+
+class Bags(nn.Module):
+    """Whose gradient of the table is sparse."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.out = nn.EmbeddingBag(7, 5, sparse=True), nn.Linear(5, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.out(self.table(inputs))
+        return scores
+
+
+KINDS: dict[str, tuple[Any, int, str]] = {  # with tokens, and the rule
+    "scripted": (lambda: torch.jit.script(Small()), 0, "AdamW"),
+    "spectral and weight norm": (normalized, 0, "AdamW"),
+    "sparse gradients": (Bags, 7, "SGD"),
+    "wrapped": (lambda: nn.DataParallel(Small()), 0, "AdamW"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("agents", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_modules_of_every_kind_train_as_under_pytorch(kind: str, agents: int) -> None:
+    """Scripted, parametrized, sparse, wrapped ones."""
+    module, tokens, rule = KINDS[kind]
+    own, of_torch = RULES[rule]
+    found, batches, _ = trained(module, own, samples(tokens=tokens), agents=agents)
+    check_same(found, plain(module, of_torch, batches), tolerance=1e-4)

@@ -29,7 +29,10 @@ class ModuleBuffers:
             if name not in self.floating:
                 buffer.data = buffer.detach().contiguous().resolve_conj().resolve_neg()
                 self.counters[name] = torch.view_as_real(buffer) if buffer.is_complex() else buffer
-        self._places = [(*_owner(module, name), buffer) for name, buffer in self.named.items()]
+        parts = dict(module.named_modules())
+        self._places = [
+            (parts[name.rpartition(".")[0]], name.rpartition(".")[2], self.named[name]) for name in self.named
+        ]
         # What normalizations gather in training, they read in evaluations alone.
         gathered = {id(b) for part in module.modules() if isinstance(part, _NormBase) for b in part.buffers()}
         self._read = {name: b for name, b in self.named.items() if id(b) not in gathered}
@@ -56,12 +59,6 @@ class ModuleBuffers:
                 with torch.no_grad():
                     buffer.copy_(found)
                 setattr(owner, key, buffer)
-
-
-def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """The part of a module that holds the buffer of this name, and the attribute."""
-    path, _, key = name.rpartition(".")
-    return module.get_submodule(path), key
 
 
 def _check_alike(key: str, buffer: torch.Tensor, found: object) -> None:

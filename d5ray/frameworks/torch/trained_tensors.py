@@ -31,9 +31,9 @@ def all_named(modules: Mapping[str, nn.Module]) -> Iterator[tuple[str, nn.Module
     modules: by what their parameters' names begin with.
     """
     for prefix, module in modules.items():
-        for name, tensor in module.named_parameters(remove_duplicate=False):
-            path, _, key = name.rpartition(".")
-            yield prefix + name, module.get_submodule(path), key, tensor
+        for path, owner in module.named_modules(remove_duplicate=False):
+            for key, tensor in owner.named_parameters(recurse=False):
+                yield f"{prefix}{path}{'.' if path else ''}{key}", owner, key, tensor
 
 
 @final
