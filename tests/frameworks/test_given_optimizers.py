@@ -42,6 +42,19 @@ def test_an_optimizer_trains_in_each_of_its_forms(given: Any, oracle: d5.Optimiz
     assert np.array_equal(parameters(given), parameters(oracle))
 
 
+def test_an_instance_of_a_class_of_ones_own_is_taken() -> None:
+    """As the class itself is, which is derived from one of PyTorch's or Keras's."""
+
+    class OwnSGD(torch.optim.SGD):
+        pass
+
+    given = experiment(OwnSGD(LAYER.parameters(), lr=0.25)).optimizer
+    assert isinstance(given, d5.optimizers.TorchOptimizer) and given.learning_rate == 0.25
+    keras = pytest.importorskip("keras")
+    of_keras = experiment(type("OwnAdam", (keras.optimizers.Adam,), {})(0.5)).optimizer
+    assert isinstance(of_keras, d5.optimizers.KerasOptimizer) and of_keras.learning_rate == 0.5
+
+
 def test_an_optimizer_of_keras_keeps_its_settings() -> None:
     keras = pytest.importorskip("keras")
     given = experiment(keras.optimizers.Adam(0.02, beta_1=0.8)).optimizer

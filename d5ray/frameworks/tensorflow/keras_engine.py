@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Final, final
 
 import numpy as np
@@ -17,6 +18,14 @@ ELEMENTWISE: Final = frozenset(
     ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion", "Nadam", "RMSprop", "SGD")
 )
 RATE = "learning_rate"
+EXCLUDED: Final = "exclude_from_weight_decay"  # a method of Keras's optimizers, here a setting
+SCALE: Final = "loss_scale_factor"
+REFUSED: Final = {
+    "LossScaleOptimizer": "divides gradients by a scale that nobody has multiplied the loss with: give the "
+    "optimizer that it holds, and precision='bfloat16', which needs no scale",
+    "MultiOptimizer": "holds optimizers, one for some layers each: give one for all, such as 'AdamW' with "
+    "exclude_from_weight_decay",
+}
 Made = tf.keras.optimizers.Optimizer
 
 
@@ -30,44 +39,56 @@ class KerasEngine(Engine):
         flat = _in_host_memory(rule, x)
         self.rule, self._slots = rule, slots
         self._optimizer = made(rule)
-        self._variables = [tf.keras.Variable(view, name=f"tensor_{at}") for at, view in self._parts(flat)]
+        names = [slot.name for slot in slots] or ["parameters"]
+        views = self._parts(flat)
+        self._variables = [_variable(name, view) for name, view in zip(names, views, strict=True)]
         self._optimizer.build(self._variables)
         self._settings = rule.made_with
-        self._step = self._traced()
+        self._steps: dict[tuple[int, ...], Any] = {}  # by the tensors that have a gradient
         if remembered is not None:
             self._go_on_with(remembered["variables"])
 
     def step(self, x: Any, gradient: Any, settings: Settings) -> None:
+        self._move(x, gradient, settings, tuple(range(len(self._variables))))
+
+    def step_without(self, x: Any, gradient: Any, settings: Settings, unused: Slots) -> bool:
+        absent = {slot.offset for slot in unused}
+        used = tuple([at for at, slot in enumerate(self._slots) if slot.offset not in absent])
+        if len(used) + len(unused) != len(self._slots):
+            return False
+        if used:
+            self._move(x, gradient, settings, used)
+        return True
+
+    def _move(self, x: Any, gradient: Any, settings: Settings, used: tuple[int, ...]) -> None:
+        """A step with the gradients of these tensors alone."""
         if settings != self._settings:
             self._change(settings)
-        flat = _in_host_memory(self.rule, x)
-        moved = self._step(
-            [view for _, view in self._parts(flat)],
-            [view for _, view in self._parts(_in_host_memory(self.rule, gradient))],
-        )
-        for (_, own), new in zip(self._parts(flat), moved, strict=True):
+        if used not in self._steps:
+            self._steps[used] = self._traced(used)
+        views = self._parts(_in_host_memory(self.rule, x))
+        slopes = self._parts(_in_host_memory(self.rule, gradient))
+        moved = self._steps[used](views, [slopes[at] for at in used])
+        for own, new in zip(views, moved, strict=True):
             own[...] = new.numpy()
 
     def remembered(self) -> dict[str, Any]:
         return {"variables": [np.asarray(variable.numpy()) for variable in self._optimizer.variables]}
 
-    def _parts(self, flat: Flat) -> Sequence[tuple[int, Flat]]:
+    def _parts(self, flat: Flat) -> list[Flat]:
         """The tensors, as views of a flat array."""
         if not self._slots:
-            return [(0, flat)]
-        return [
-            (at, flat[slot.offset : slot.offset + slot.size].reshape(slot.shape))
-            for at, slot in enumerate(self._slots)
-        ]
+            return [flat]
+        return [flat[slot.offset : slot.offset + slot.size].reshape(slot.shape) for slot in self._slots]
 
-    def _traced(self) -> Any:
-        """One step as a graph, for the settings that the optimizer has now."""
+    def _traced(self, used: tuple[int, ...]) -> Any:
+        """One step of these tensors as a graph, for the settings that the optimizer has now."""
         optimizer, variables = self._optimizer, self._variables
 
         def step(values: Any, gradients: Any) -> Any:
             for variable, value in zip(variables, values, strict=True):
                 variable.assign(value)
-            optimizer.apply(gradients, variables)
+            optimizer.apply(gradients, [variables[at] for at in used])
             return [tf.convert_to_tensor(variable) for variable in variables]
 
         return tf.function(step, autograph=False)
@@ -81,7 +102,7 @@ class KerasEngine(Engine):
         for name, value in changed.items():
             setattr(self._optimizer, name, value)
         if changed:
-            self._step = self._traced()
+            self._steps = {}
 
     def _go_on_with(self, remembered: Sequence[Any]) -> None:
         own = self._optimizer.variables
@@ -112,7 +133,8 @@ def tried(rule: NativeOptimizer) -> dict[str, Any]:
         optimizer.apply([tf.constant([[0.5, -1.0], [2.0, 0.25]])], [variable])
     except Exception as error:
         raise ConfigurationError(f"{rule!r} cannot do a step: {error}") from error
-    given = {name: value for name, value in optimizer.get_config().items() if _is_number(value)}
+    config = optimizer.get_config().items()
+    given = {name: value for name, value in config if _is_number(value) and name != SCALE}
     if RATE in given and RATE in rule.made_with:
         given[RATE] = rule.made_with[RATE]  # to the last bit
     return given
@@ -126,10 +148,37 @@ def made(rule: NativeOptimizer) -> Any:
             f"{rule.rule!r} is no optimizer: give the name of a class of keras.optimizers, or a class "
             "derived from keras.optimizers.Optimizer"
         )
+    for name, why in REFUSED.items():
+        if issubclass(kind, getattr(tf.keras.optimizers, name, ())):
+            raise ConfigurationError(f"agents do not take Keras's {name}, which {why}")
+    settings = dict(rule.made_with)
+    excluded = settings.pop(EXCLUDED, ())
     try:
-        return kind(**rule.made_with)
+        if isinstance(settings.get(RATE), Mapping):  # as a configuration of Keras's has a schedule
+            settings[RATE] = tf.keras.optimizers.schedules.deserialize(dict(settings[RATE]))
+        optimizer: Any = kind(**settings)
+        if excluded:
+            optimizer.exclude_from_weight_decay(
+                var_names=[excluded] if isinstance(excluded, str) else excluded
+            )
     except Exception as error:
         raise ConfigurationError(f"{rule!r} cannot be made: {error}") from error
+    if optimizer.use_ema and not optimizer.ema_overwrite_frequency:
+        raise ConfigurationError(
+            f"{rule!r} keeps an average of the weights that only the end of Keras's fit puts in their place: "
+            "set ema_overwrite_frequency, or leave use_ema out"
+        )
+    optimizer.loss_scale_factor = None  # what it divides by, Keras's training has multiplied the loss with
+    return optimizer
+
+
+def _variable(name: str, value: Flat) -> Any:
+    """A variable whose path has the parts of a tensor's name, by which optimizers know it."""
+    *scopes, last = name.split("/")
+    with ExitStack() as stack:
+        for scope in scopes:
+            stack.enter_context(tf.keras.name_scope(scope))
+        return tf.keras.Variable(value, name=last)
 
 
 def _classes() -> dict[str, Any]:

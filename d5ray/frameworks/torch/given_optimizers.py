@@ -8,6 +8,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.frameworks.jax.optimizer import OptaxOptimizer
 from d5ray.frameworks.tensorflow.optimizer import KerasOptimizer
 from d5ray.frameworks.torch.optimizer import TorchOptimizer
+from d5ray.networks.executors.framework_of_model import packages_of
 from d5ray.training.optimizers.optimizer import Optimizer
 
 SCHEDULES: Final = {  # of `torch.optim.lr_scheduler`, and what does the same here
@@ -46,32 +47,30 @@ def as_optimizer(given: Any) -> Any:
         return _of_class(given, {})
     if _is_optax(given):
         return OptaxOptimizer(given)
-    package = _package(type(given))
-    if package == "optax":
+    packages = packages_of(given)  # also of a class of one's own that is derived from theirs
+    if "optax" in packages:
         raise ConfigurationError(
             "optimizer is a gradient transformation that Optax has made, whose settings nobody can read: "
             "give functools.partial(optax.adamw, learning_rate=0.001), or OptaxOptimizer(function, …) of a "
             "function that gives it"
         )
-    if package == "torch" and hasattr(given, "param_groups"):
+    if "torch" in packages and hasattr(given, "param_groups"):
         return _of_torch(given)
-    if package == "torch" and hasattr(given, "get_last_lr"):
+    if "torch" in packages and hasattr(given, "get_last_lr"):
         kind = type(given).__name__
         raise ConfigurationError(
             f"optimizer is PyTorch's {kind}, which changes the rate of an optimizer that it holds: give the "
             "optimizer, with a schedule for its rate, such as Scheduled(SGD(0.1), learning_rate="
             f"{SCHEDULES.get(kind, 'Computed(function)')}) of d5ray.optimizers and d5ray.schedules"
         )
-    if package == "keras" and hasattr(given, "get_config"):
-        config = {name: value for name, value in given.get_config().items() if value is not None}
-        config.pop("name", None)
-        return KerasOptimizer(type(given), **config)
+    if "keras" in packages and hasattr(given, "get_config"):
+        return _of_keras(given)
     return given
 
 
 def _of_class(kind: type, settings: dict[str, Any]) -> Any:
     """The optimizer of a class with these settings."""
-    packages = {_package(each) for each in kind.__mro__}
+    packages = packages_of(kind)
     if "torch" in packages:
         return TorchOptimizer(kind, **settings)
     if "keras" in packages:
@@ -92,10 +91,19 @@ def _of_torch(given: Any) -> TorchOptimizer:
     return TorchOptimizer(type(given), **{name: each for name, each in settings.items() if each is not None})
 
 
+def _of_keras(given: Any) -> KerasOptimizer:
+    config = {name: value for name, value in given.get_config().items() if value is not None}
+    config.pop("name", None)
+    if getattr(given, "_exclude_from_weight_decay", None):
+        raise ConfigurationError(
+            f"optimizer is a {type(given).__name__} that excludes variables from weight decay, and agents "
+            "have models of their own: exclude by names, exclude_from_weight_decay(var_names=[…])"
+        )
+    if (pattern := getattr(given, "_exclude_from_weight_decay_pattern", None)) is not None:
+        config["exclude_from_weight_decay"] = pattern.pattern
+    return KerasOptimizer(type(given), **config)
+
+
 def _is_optax(given: Any) -> bool:
     """True for a function of Optax's."""
     return inspect.isfunction(given) and given.__module__.partition(".")[0] == "optax"
-
-
-def _package(kind: type) -> str:
-    return kind.__module__.partition(".")[0]
