@@ -24,6 +24,7 @@ from d5ray import samplers as samplers
 from d5ray import schedules as schedules
 from d5ray import servers as servers
 from d5ray import simulation as simulation
+from d5ray import testing as testing
 from d5ray import topologies as topologies
 from d5ray import transformations as transformations
 from d5ray.actors.datasets.from_ray import from_ray as from_ray

@@ -36,7 +36,7 @@ NOT_CALLED = {
     "has no parameters": {"shutdown"},
     "has members, of which one takes one": {"ExchangeVia"},
     "imports TensorFlow or JAX, which take longer and more memory than an input may": {
-        "KerasOptimizer", "OptaxOptimizer",
+        "KerasOptimizer", "OptaxOptimizer", "same_as_keras",
     },
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 import copy
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def executor(
     precision: str,
 ) -> LabelledExecutor | KerasExecutor:
     """The executor, after a trial of two samples whose output must fit the loss."""
-    found = _found(model, options, seed, precision)
+    found = _found(model, options, seed, precision, sample_shape)
     if not keras_models.is_keras(found):
         products = "bfloat16" if precision == "bfloat16" else None
         return labelled_executor(
@@ -50,7 +51,7 @@ def executor(
             seed,
             precision,
         )
-    _build(found, sample_shape)
+    keras_models.check_trained_as_compiled(found)
     made = KerasExecutor(found, loss, chosen(device))
     made.draw_from(seed, rank=0)
     loss.check(made.inference(_samples(sample_shape)).shape, classes)
@@ -68,20 +69,21 @@ def trained(
     """The model, Keras's or a Network, with these tensors, by its own names."""
     wide = any(np.asarray(value).dtype == np.float64 for value in tensors.values())
     if not keras_models.is_keras(model):
-        model = _found(model, options, seed, "float64" if wide else "float32")
+        model = _found(model, options, seed, "float64" if wide else "float32", sample_shape)
     else:
         model = copy.deepcopy(model)
-    if keras_models.is_keras(model):
         _build(model, sample_shape)
+    if keras_models.is_keras(model):
         return keras_models.loaded(model, tensors)
     return trained_network(model, options, tensors, sample_shape=sample_shape, classes=classes, seed=seed)
 
 
-def _found(model: Any, options: Mapping[str, Any], seed: int, precision: str) -> Any:
-    """A Keras model; or a Network in any of its forms."""
+def _found(model: Any, options: Mapping[str, Any], seed: int, precision: str, sample_shape: Any) -> Any:
+    """A Keras model with its weights; or a Network in any of its forms."""
     if isinstance(model, (str, Network)) or is_path(model):
         return model
-    found = keras_models.made(model, options, seed=seed, precision=precision)
+    build = partial(_build, sample_shape=sample_shape)
+    found = keras_models.made(model, options, build, seed=seed, precision=precision)
     if not isinstance(found, Network):
         keras_models.check_is_keras(found, model)
     return found

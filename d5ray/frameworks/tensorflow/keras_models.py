@@ -2,7 +2,8 @@
 
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from d5ray.ops.tensorflow.library import tf
 # Keras's policy for what is computed in which type; weights are float32 under the second.
 POLICIES: Final = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float64": "float64"}
 SEEDS: Final = "seed_generator_state"  # of what layers draw, such as Dropout: no part of the trained model
+OWN_STEPS: Final = ("train_step", "compute_loss")  # of a model, which `train_on_batch` would call
 
 
 def is_keras(model: Any) -> bool:
@@ -22,15 +24,52 @@ def is_keras(model: Any) -> bool:
     return isinstance(model, tf.keras.Layer)
 
 
-def made(model: Any, options: Mapping[str, Any], *, seed: int, precision: str) -> Any:
+def made(
+    model: Any, options: Mapping[str, Any], build: Callable[[Any], object], *, seed: int, precision: str
+) -> Any:
     """Make the model of a class or function, seeded; layers have the names of a process that made no other.
 
-    A model that is given as it is has its own weights, and its own types.
+    build: what has a model make the weights that it lacks. A model that is given as it is keeps the weights
+    that it has, and its own types.
     """
     if is_keras(model):
         _check_policy(model, precision)
-        return model
-    return _seeded(lambda: model(**options), seed, POLICIES[precision])
+
+    def make() -> Any:
+        found = model if is_keras(model) else model(**options)
+        if is_keras(found):
+            build(found)
+        return found
+
+    return _seeded(make, seed, POLICIES[precision])
+
+
+def check_trained_as_compiled(model: Any) -> None:
+    """Raise `ConfigurationError`, naming layers, for what `train_on_batch` would do and no agent does."""
+    for name in OWN_STEPS:
+        own = getattr(model, name, None)
+        if own is not None and not getattr(own, "__module__", "").startswith("keras."):
+            raise ConfigurationError(
+                f"the model {model.name!r} has a {name} of its own, which agents do not call: give what it "
+                "minimizes as loss=…, a function of (output, labels), or by add_loss in a layer's call"
+            )
+    variables = named(model)
+    bound = [name for name, each in variables.items() if each.constraint is not None and each.trainable]
+    if bound:
+        raise ConfigurationError(
+            f"the model {model.name!r} has constraints on {', '.join(bound)}, and agents' update rules know "
+            "none: leave them out, or let the layer's call use the bounded weights"
+        )
+    types: dict[str, list[str]] = {}
+    for name, each in variables.items():
+        if each.trainable:
+            types.setdefault(each.dtype, []).append(name)
+    if len(types) > 1:
+        found = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in types.items())
+        raise ConfigurationError(
+            f"the model {model.name!r} trains weights of several types ({found}), and agents have one "
+            "vector: give its layers one dtype"
+        )
 
 
 def loaded(model: Any, tensors: Mapping[str, Any]) -> Any:
@@ -88,7 +127,7 @@ def _check_policy(model: Any, precision: str) -> None:
 def _seeded(make: Callable[[], Any], seed: int, policy: str) -> Any:
     """What a function makes in a thread of its own, since Keras counts its layers' names by thread.
 
-    Initializers of Keras without a seed take one from Python's generator.
+    Initializers of Keras without a seed take one from Python's generator, those of TensorFlow from its own.
     """
     found: list[Any] = []
     errors: list[BaseException] = []
@@ -104,15 +143,30 @@ def _seeded(make: Callable[[], Any], seed: int, policy: str) -> Any:
     try:
         random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002
-        thread = threading.Thread(target=run, name="model")
-        thread.start()
-        thread.join()
+        with _tensorflow_seeded(seed):
+            thread = threading.Thread(target=run, name="model")
+            thread.start()
+            thread.join()
     finally:
         random.setstate(of_python)
         np.random.set_state(of_numpy)  # noqa: NPY002
     if errors:
         raise errors[0]
     return found[0]
+
+
+@contextmanager
+def _tensorflow_seeded(seed: int) -> Iterator[None]:
+    """Let TensorFlow's own random numbers follow from a seed, and go on afterwards where they were."""
+    from tensorflow.python.eager.context import context  # noqa: PLC0415 - only this tells where they are
+
+    own = vars(context())
+    before = {name: own.get(name) for name in ("_seed", "_rng")}  # that of a program without a seed has none
+    tf.random.set_seed(seed)
+    try:
+        yield
+    finally:
+        own.update(before)
 
 
 def check_is_keras(model: Any, given: Any) -> None:

@@ -18,8 +18,10 @@ Tensor = Any  # of TensorFlow
 def compared(loss: Loss, output: Any, labels: Tensor) -> Tensor:
     """The loss of all that a model gives, one number; `ConfigurationError` for what is something else.
 
-    A loss of one's own has a method `tensorflow(scores, labels)` beside `torch`.
+    A loss of one's own has a method `tensorflow(scores, labels)` beside `torch`. Outputs of less than float32
+    are compared in float32, as Keras does.
     """
+    output = tf.nest.map_structure(_widened, output)
     own = getattr(loss, "tensorflow", None)
     if own is not None:
         found = own(output if loss.sees_output else scores_of(output), labels)
@@ -49,8 +51,13 @@ def of_scores(loss: Loss, scores: Tensor, labels: Tensor) -> Tensor:
 
 def scores_of(output: Any) -> Tensor:
     """The scores in a model's output; see `scores_in`. They are float32 where the model computes in less."""
-    found = scores_in(output, tf.is_tensor)
-    return tf.cast(found, tf.float32) if found.dtype.is_floating and found.dtype.size < 4 else found
+    return _widened(scores_in(output, tf.is_tensor))
+
+
+def _widened(value: Any) -> Any:
+    """A tensor in float32 where it has less; anything else as it is."""
+    short = tf.is_tensor(value) and value.dtype.is_floating and value.dtype.size < 4
+    return tf.cast(value, tf.float32) if short else value
 
 
 def _of_function(loss: FunctionLoss, output: Any, labels: Tensor) -> Tensor:

@@ -1,11 +1,13 @@
 """A Keras model with the two methods of a GraphExecutor: called as it is, within a tf.function"""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
 
 from d5ray.errors import ConfigurationError
+from d5ray.frameworks.tensorflow.keras_models import named
 from d5ray.frameworks.tensorflow.library import TensorFlow
 from d5ray.frameworks.tensorflow.losses import of_scores
 from d5ray.networks.device import Device
@@ -40,13 +42,30 @@ class KerasNativeExecutor(NativeExecutor):
         self._functions: dict[str | None, Any] = {}
         self._gradients: dict[str, Any] = {}
         super().__init__(_names_of_inputs(model), library, loss, events)
-        self._variables = {variable.path: variable for variable in model.variables}
+        self._names: dict[int, str] = {}
+        self._variables: dict[str, Any] = {}
+        self._traced: tuple[str, ...] = ()  # the trained variables, when the functions were made
 
     @property
     def trained(self) -> tuple[str, ...]:
-        return tuple(variable.path for variable in self.model.trainable_variables)
+        self._know()
+        return tuple(self._names[id(variable)] for variable in self.model.trainable_variables)
+
+    def _know(self) -> None:
+        """Name the variables, which a model may make when it is called first: by path, or by layers."""
+        if len(self._names) == len(self.model.variables):
+            return
+        paths = Counter(variable.path for variable in self.model.variables)
+        for variable in self.model.variables:
+            name = variable.path
+            if paths[name] > 1:
+                name = next(each for each, own in named(self.model).items() if own is variable)
+            self._names[id(variable)] = name
+            self._variables[name] = variable
 
     def _run(self, inputs: Arrays, loss: str | None) -> dict[str, Array]:
+        if self.trained != self._traced:
+            self._functions, self._traced = {}, self.trained
         function = self._functions.get(loss)
         if function is None:
             made = self._inference if loss is None else self._training(loss)
@@ -55,7 +74,8 @@ class KerasNativeExecutor(NativeExecutor):
         with tf.device(self._where):
             found = function({name: tf.convert_to_tensor(inputs[name]) for name in names})
         outputs, gradients = found
-        self._gradients = dict(zip(self.trained, gradients, strict=False))
+        if loss is not None:
+            self._gradients = dict(zip(self.trained, gradients, strict=True))
         if loss is not None:
             check_one_number(loss, outputs[loss].shape)
         return {name: value.numpy() for name, value in outputs.items()}
@@ -65,13 +85,15 @@ class KerasNativeExecutor(NativeExecutor):
 
     def _training(self, loss: str) -> Any:
         def train(inputs: dict[str, Any]) -> Any:
-            variables = [variable.value for variable in self.model.trainable_variables]
             with tf.GradientTape() as tape:
                 outputs = named_outputs(self._called(inputs, True), tf.is_tensor)
                 compare = None
                 if self.loss is not None and LABELS in inputs:
                     compare = lambda scores: of_scores(self.loss, scores, inputs[LABELS])  # noqa: E731
                 outputs[loss] = the_loss(outputs, loss, compare)
+                for penalty in self.model.losses:
+                    outputs[loss] += tf.cast(penalty, outputs[loss].dtype)
+            variables = [variable.value for variable in self.model.trainable_variables]
             zero = tf.UnconnectedGradients.ZERO
             found = tape.gradient(outputs[loss], variables, unconnected_gradients=zero)
             return outputs, [tf.convert_to_tensor(gradient) for gradient in found]
@@ -83,6 +105,7 @@ class KerasNativeExecutor(NativeExecutor):
         return self.model(given[0] if len(given) == 1 else given, training=training)
 
     def _value(self, name: str) -> Array | None:
+        self._know()
         found = self._variables.get(name)
         return None if found is None else np.array(found.numpy())
 

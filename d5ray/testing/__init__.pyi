@@ -1,0 +1,1 @@
+from d5ray.testing.keras import same_as_keras as same_as_keras
