@@ -56,6 +56,9 @@ def is_own(thing: Any) -> bool:
     """
     if not isinstance(thing, Code) or ("__dataclass_fields__" in vars(thing) and _ships(module_of(thing))):
         return False
+    module: Any = thing.__module__
+    if not isinstance(module, str | None):
+        return False
     if module_of(thing) == "builtins":  # so says what `exec` made without a module
         return isinstance(thing, types.FunctionType) or bool(thing.__flags__ & HEAP_TYPE)
     wraps = isinstance(thing, types.FunctionType) and _is_own_module(thing.__globals__.get("__name__", ""))
@@ -64,7 +67,8 @@ def is_own(thing: Any) -> bool:
 
 def module_of(thing: Any) -> str:
     """The name of the module that a class or function says it is of."""
-    return getattr(thing, "__module__", None) or "builtins"
+    name = getattr(thing, "__module__", None)
+    return name if name and isinstance(name, str) else "builtins"  # Cython's metaclasses have a descriptor
 
 
 def told(thing: Code) -> Told | None:

@@ -1,6 +1,7 @@
 """A training that goes on from a checkpoint has the numbers of one that was never stopped, bit for bit"""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -311,17 +312,16 @@ def test_what_does_not_change_the_numbers_may_differ(saved: Path) -> None:
 class Growing(nn.Sequential):
     """A network whose layers depend on something else than its arguments."""
 
-    width = 8
-
     def __init__(self) -> None:
-        super().__init__(nn.Flatten(), nn.Linear(16, self.width), nn.Linear(self.width, 3))
+        width = int(os.environ.get("WIDTH_OF_GROWING", "8"))
+        super().__init__(nn.Flatten(), nn.Linear(16, width), nn.Linear(width, 3))
 
 
 def test_another_model_is_refused_by_its_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = experiment(model=Growing, model_kwargs={})
     with d5.simulate(replace(wanted, events=(d5.events.Checkpoint(tmp_path, every_steps=3),))) as group:
         group.train(3, progress=False)
-    monkeypatch.setattr(Growing, "width", 9)
+    monkeypatch.setenv("WIDTH_OF_GROWING", "9")
     with pytest.raises(ConfigurationError, match=r"another model: it has 1\.weight \(8, 16\) where this one"):
         d5.simulate(wanted, resume=tmp_path)
 
