@@ -66,7 +66,7 @@ class RunActors:
         """Reserve room for all agents, and start the aggregator."""
         agents = self._experiment.agents or 1
         self._reserved = session.guarded(lambda: reservation_of(self._experiment))
-        self._bundles = session.guarded(lambda: reserve(agents, self._reserved))
+        self._bundles = reserve(agents, self._reserved)
         return self._aggregator(again=False)
 
     def another_aggregator(self) -> Any:

@@ -4,6 +4,7 @@ import ctypes
 import os
 import platform
 import signal
+import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from d5ray.errors import PlacementError
+from d5ray.actors.session import session
+from d5ray.actors.session.ray_processes import HEAD_SECONDS
+from d5ray.errors import PlacementError, RayLost
 from d5ray.experiment import Experiment
 from d5ray.networks.device import BestDevice, GPUDevice
 from d5ray.networks.graph import available_memory
@@ -114,6 +117,17 @@ class Reservation:
             f"{', '.join(f'{node.get(name, 0.0):g}' for node in nodes)} {name}s" for name in self.resources
         )
 
+    def shared(self, nodes: Iterable[Mapping[str, float]], agents: int) -> str:
+        """The amounts asked, free and held by others now, as text: `2 CPUs asked, 0 of 4 free, 4 held`."""
+        nodes, free = list(nodes), ray.available_resources()
+        told = []
+        for name, amount in self.resources.items():
+            whole, left = sum(node.get(name, 0.0) for node in nodes), free.get(name, 0.0)
+            told.append(
+                f"{agents * amount:g} {name}s asked, {left:g} of {whole:g} free, {whole - left:g} held"
+            )
+        return "; ".join(told)
+
 
 NOTHING: Final = Reservation()
 
@@ -122,7 +136,7 @@ def reserve(agents: int, reserved: Reservation) -> PlacementGroup | None:
     """Room for all agents at once, or `PlacementError` that says how many the cluster can place."""
     if not reserved.resources:
         return None
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    nodes = session.guarded(lambda: [node["Resources"] for node in ray.nodes() if node["Alive"]])
     places = sum(map(reserved.places, nodes))
     if places < agents:
         less = " or gpus_per_agent (with 0.5 two share a GPU)" if reserved.gpus else ""
@@ -132,15 +146,52 @@ def reserve(agents: int, reserved: Reservation) -> PlacementGroup | None:
             f"the experiment has {agents}: set agents={max(places, 1)}, or a smaller cpus_per_agent{less}, "
             "or add nodes"
         )
-    bundles = placement_group([reserved.resources] * agents, strategy="PACK")
-    if not bundles.wait(timeout_seconds=PLACEMENT_SECONDS):
-        remove_placement_group(bundles)
-        free = reserved.of([ray.available_resources()])
-        raise PlacementError(
-            f"the Ray cluster made no room for {agents} agents of {reserved} each within "
-            f"{PLACEMENT_SECONDS:g} s ({free} are free now): wait for other jobs, or set fewer agents"
+    asked = _Asked([reserved.resources] * agents)
+    try:
+        if not asked.granted():
+            raise PlacementError(
+                f"the Ray cluster made no room for {agents} agents of {reserved} each within "
+                f"{PLACEMENT_SECONDS:g} s, since other jobs, actors and tasks have it ("
+                f"{session.guarded(lambda: reserved.shared(nodes, agents))}): end them or wait for them, set "
+                "fewer agents or a smaller cpus_per_agent, or add nodes"
+            )
+    except BaseException:
+        asked.withdraw()
+        raise
+    return asked.bundles
+
+
+class _Asked:
+    """A placement group that Ray may grant when nobody waits for it any more; then it is removed."""
+
+    def __init__(self, bundles: list[dict[str, float]]) -> None:
+        self._wanted, self._lock, self._withdrawn = bundles, threading.Lock(), False
+        self.bundles: PlacementGroup | None = None
+
+    def granted(self) -> bool:
+        """Ask, and wait for `PLACEMENT_SECONDS`; whether all bundles have their places."""
+        session.guarded(self._ask)
+        bundles = self.bundles
+        assert bundles is not None
+        # Ray answers all the while that others hold the room.
+        return session.guarded(
+            lambda: bool(bundles.wait(PLACEMENT_SECONDS)), PLACEMENT_SECONDS + HEAD_SECONDS
         )
-    return bundles
+
+    def withdraw(self) -> None:
+        """Give back what was granted, or is going to be."""
+        with self._lock:
+            self._withdrawn, bundles = True, self.bundles
+        if bundles is not None:
+            with suppress(RayLost):
+                session.guarded(lambda: remove_placement_group(bundles))
+
+    def _ask(self) -> None:
+        made = placement_group(self._wanted, strategy="PACK")
+        with self._lock:
+            self.bundles, late = made, self._withdrawn
+        if late:
+            remove_placement_group(made)
 
 
 def without_room(bundles: PlacementGroup | None, rank: int, reserved: Reservation) -> str:
