@@ -1,5 +1,6 @@
 """The first values of a network by name, in every framework: those that PyTorch gives with the same seed"""
 
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -99,11 +100,16 @@ def _made(model: Any, options: dict[str, Any], seed: int) -> Any:
     import torch  # noqa: PLC0415 - beside other frameworks
 
     before = torch.get_rng_state()
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - what models may use
     try:
         torch.manual_seed(seed)
+        random.seed(seed)  # from which initializers of Keras take theirs
+        np.random.seed(seed % 2**32)  # noqa: NPY002
         return model(**options)
     finally:
         torch.set_rng_state(before)
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
 
 
 def _network(model: Any, options: dict[str, Any], sample_shape: Shape, classes: int, seed: int) -> Network:

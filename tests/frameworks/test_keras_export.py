@@ -8,6 +8,7 @@ import pytest
 
 import d5ray.frameworks.tensorflow as d5fw
 from d5ray.errors import ConfigurationError
+from d5ray.frameworks.initial_values import _exported
 from d5ray.networks.network import Network
 from d5ray.operators.nodes.node import Node
 
@@ -172,6 +173,34 @@ def test_a_model_that_trains_keeps_its_dropout_and_its_moving_statistics_are_sta
     assert (node.attributes["training_mode"], node.attributes["momentum"]) == (1, pytest.approx(0.99))
     ratio, trains = (network.constants[name] for name in network.node("dropout").inputs[1:])
     assert (ratio.item(), trains.item()) == (pytest.approx(0.4), True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"kernel_regularizer": "l2"}, "has penalties in dense"),
+        ({"activity_regularizer": "l2"}, "has penalties in dense"),
+        ({"bias_constraint": "non_neg"}, "has constraints in dense"),
+    ],
+)
+def test_what_a_network_would_leave_out_of_training_is_refused(settings: Any, words: str) -> None:
+    """By layer; the same model is evaluated as it is."""
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(3, name="dense", **settings)])
+    d5fw.network_of(model)
+    with pytest.raises(ConfigurationError, match=words):
+        d5fw.training_network_of(model)
+
+
+def test_a_function_that_makes_a_model_follows_the_seed() -> None:
+    """Also where agents of a mesh share it out, as a Network."""
+
+    def kernel(seed: int) -> Any:
+        make = lambda: keras.Sequential([keras.Input((4,)), layers.Dense(3, name="dense")])  # noqa: E731
+        found = _exported(make, {}, (4,), seed).parameters.values()
+        return np.concatenate([np.ravel(each) for each in found])
+
+    np.testing.assert_array_equal(kernel(1), kernel(1))
+    assert not np.array_equal(kernel(1), kernel(2))
 
 
 def test_layers_that_cannot_be_nodes_are_named_all_at_once() -> None:

@@ -15,6 +15,8 @@ CONVERSIONS: Mapping[str, Convert] = {**LAYERS, **RECURRENT}
 def exported(model: Any, *, training: bool) -> Network:
     """The model as it evaluates, or as it trains; see `d5ray.frameworks.tensorflow.network_of`."""
     layers = _layers(model)
+    if training:
+        _check_trains_alike(model, layers)
     network = Network(model.name)
     to = Writer(network, training)
     values: dict[int, Value] = {}
@@ -58,6 +60,22 @@ def _layers(model: Any) -> list[Any]:
             f"those that can are {', '.join(CONVERSIONS)}"
         )
     return layers
+
+
+def _check_trains_alike(model: Any, layers: Sequence[Any]) -> None:
+    """Raise `ConfigurationError`, naming layers, for what a Network would leave out of their training."""
+    penalties = [
+        each.name for each in layers if each.losses or getattr(each, "activity_regularizer", None) is not None
+    ]
+    constraints = [
+        each.name for each in layers if any(own.constraint is not None for own in each.trainable_variables)
+    ]
+    for what, names in (("penalties", penalties), ("constraints", constraints)):
+        if names:
+            raise ConfigurationError(
+                f"the model {model.name!r} has {what} in {', '.join(names)}, which a Network that is trained "
+                "does not know: leave them out, or train the Keras model itself, executor='tensorflow'"
+            )
 
 
 def _converted(to: Writer, layer: Any, values: Sequence[Value]) -> Value:
