@@ -168,16 +168,11 @@ class _Description:
         told = sources.told(thing) if isinstance(thing, Code) else None
         name = _installed(sources.module_of(thing), thing.__qualname__)
         text = None
-        self._names[id(thing)] = (
-            thing,
-            name if told is None else thing.__qualname__,
-        )  # what it uses may use it
+        self._names[id(thing)] = thing, (thing.__qualname__ if told else name)  # what it uses may use it
         if told is not None:
             name, text = thing.__qualname__, self._told(told)
             self._texts[id(thing)] = "\n".join(told.texts)
-        elif (
-            isinstance(thing, types.FunctionType) and thing.__closure__
-        ):  # one of several that a function made
+        elif isinstance(thing, types.FunctionType) and thing.__closure__ and not sources.is_named(thing):
             text = _json(self._apart(dict(sources.kept(thing))))
         name += "" if text is None else f"#{_sha256(text)[:16]}"
         self._names[id(thing)] = thing, name

@@ -71,6 +71,14 @@ def module_of(thing: Any) -> str:
     return name if name and isinstance(name, str) else "builtins"  # Cython's metaclasses have a descriptor
 
 
+def is_named(function: types.FunctionType) -> bool:
+    """True if its name leads to a function, which so is not one of several that another one has made."""
+    found: Any = sys.modules.get(module_of(function))
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is function
+
+
 def told(thing: Code) -> Told | None:
     """The source of `thing`, of its bases, and of the user's own classes and functions that it uses, with
     the values that they use; None where it is not the user's own. Bytecode and constants stand for a source

@@ -29,7 +29,9 @@ NUMBERS = np.random.default_rng(5)
 
 
 class Own(d5.DistributedOptimizer):
-    """A rule of the user's own."""
+    """A rule of the user's own, by which agents do not meet."""
+
+    one_model = False
 
     def step(self, batch: d5.Batch) -> None:
         self.apply(self.gradient(batch))
