@@ -14,6 +14,7 @@ from d5ray.networks.network import Network
 from d5ray.ops.losses.function_loss import FunctionLoss, ModelLoss
 from d5ray.training.batches.loader import Loader
 from d5ray.training.datasets import Dataset
+from d5ray.training.events.event import Event
 from d5ray.training.samplers import Draw, Shards
 from d5ray.training.transformations import shape_after
 
@@ -34,6 +35,9 @@ def try_parts(experiment: Experiment, dataset: Dataset) -> None:
         return
     if not isinstance(experiment.device, CPUDevice) or dataset.train.in_order:
         return
+    assert isinstance(experiment.events, tuple)
+    if any(type(event).after_sampling is not Event.after_sampling for event in experiment.events):
+        return  # which may put another batch in the place of the sampler's, as `Play` does
     sizes = sorted({min(SAMPLES, len(dataset.train)), smallest_batch(experiment, len(dataset.train))})
     from d5ray.frameworks.torch.trial import as_before, failed, try_batch  # noqa: PLC0415 - imports torch
 

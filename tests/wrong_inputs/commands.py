@@ -128,7 +128,7 @@ def furnish(folder: Path) -> None:
     network().to_onnx(folder / "network.onnx")
     make_keys(folder / "key")
     (folder / "recipe.py").write_text(RECIPE)
-    (folder / "operator.py").write_text("def twice(x):\n    return x + x\n")
+    (folder / "own_operator.py").write_text("def twice(x):\n    return x + x\n")
     (folder / "locked").mkdir()
     (folder / "locked" / "runs").write_text("no folder")  # so that no run begins there
 
@@ -156,7 +156,7 @@ def line(command: str, folder: Path, busy: int) -> dict[str, str]:
         "tune": {"recipe": str(folder / "recipe.py"), "over": "optimizer.learning_rate=[0.1, 0.2]"},
         "chaos": {"recipe": str(folder / "recipe.py"), "trials": "1"},
         "bench operators": {"to": "csv"},
-        "bench operator": {"names": f"{folder / 'operator.py'}:twice", "shapes": "3", "to": "csv"},
+        "bench operator": {"names": f"{folder / 'own_operator.py'}:twice", "shapes": "3", "to": "csv"},
         "bench network": {"model": "mlp", "shape": "8", "classes": "3", "batch": "2", "to": "csv"},
         "bench allreduce": {"to": "csv"},
         "bench data": {"dataset": "digits", "batch": "8", "to": "csv"},

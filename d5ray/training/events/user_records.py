@@ -19,12 +19,13 @@ MEASURED: Final = CATALOGUE.keys() - RECORDED_BY_EVENTS | {
 }  # fmt: skip
 # From which tables, verdicts and replays tell what happened.
 NOTED: Final = frozenset({
-    "agent_died", "agent_died_at_end", "agent_heard", "agent_joined", "agent_left", "agent_restarted",
-    "agent_silent", "agent_stuck", "agent_waits", "agents_changed", "aggregator_died",
-    "aggregator_restored", "agreed", "average", "checkpoint", "collect", "connection_lost", "died",
-    "failed", "fault", "fault_missed", "held", "joined", "linger", "links", "load", "model_not_kept",
-    "nan_loss", "parameters", "paused", "peer_lost", "post", "probe", "pull", "push", "read", "resumed",
-    "server_died", "server_died_at_end", "server_restored", "stopped", "train", "waiting",
+    "agent_did_not_come", "agent_died", "agent_died_at_end", "agent_heard", "agent_joined",
+    "agent_left", "agent_restarted", "agent_silent", "agent_stuck", "agent_waits", "agents_changed",
+    "aggregator_died", "aggregator_restored", "agreed", "average", "checkpoint", "collect",
+    "connection_lost", "device", "died", "failed", "fault", "fault_missed", "held", "joined", "linger",
+    "links", "load", "model_changed", "model_not_kept", "nan_loss", "parameters", "paused", "peer_lost",
+    "post", "probe", "pull", "push", "read", "resumed", "server_died", "server_died_at_end",
+    "server_restored", "stopped", "train", "waiting",
 })  # fmt: skip
 
 
