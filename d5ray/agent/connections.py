@@ -308,7 +308,8 @@ class Connections:
         distributed optimizer cannot, or where not all agents have released them.
         """
         executor, communication = self.executor, self.communication
-        executor.adopt()
+        if self._experiment.events:  # what passes put is adopted at their end
+            executor.adopt()
         if not executor.released:
             return
         assert communication is not None

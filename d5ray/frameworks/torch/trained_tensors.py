@@ -1,6 +1,8 @@
 """The tensors of PyTorch modules that gradients move, followed where the user's code puts others"""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from operator import attrgetter, is_, itemgetter
 from typing import Any, Final, final
 
 import torch
@@ -11,6 +13,11 @@ from d5ray.networks.executors.slots import Slot
 from d5ray.operators.loss import Loss
 from d5ray.training.arrays import NO_GRADIENT, is_negative_zero
 
+GRADIENT: Final = attrgetter("grad")
+IS_TRAINED: Final = attrgetter("requires_grad")
+ADDRESS: Final = torch.Tensor.data_ptr
+SIZE: Final = torch.Tensor.numel
+IS_DENSE: Final = torch.Tensor.is_contiguous
 WORDS: Final = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # integers by their bytes
 Named = dict[str, torch.Tensor]
 Place = tuple[str, dict[str, Any], str, torch.Tensor]  # full name, where it is registered, key, tensor
@@ -98,13 +105,14 @@ class TrainedTensors:
                     torch.view_as_complex, (values[name], self._views[at])
                 )
                 tensor.data, tensor.grad = self._values[name], self._views[at]
-        self._words = flat.view(WORDS[flat.element_size()])
+        words = flat.view(WORDS[flat.element_size()])
         self._mark = -(2 ** (8 * flat.element_size() - 1))  # the bits of -0.0
         offsets = [slot.offset if slot.size else 0 for slot in slots]
-        on_host = flat.device.type == "cpu"
-        self._bits = self._words.numpy().item if on_host else None
-        self._places = offsets if on_host else list(range(len(offsets)))
-        self._firsts = torch.tensor(offsets, device=flat.device)
+        if flat.device.type == "cpu":
+            first = partial(itemgetter(*offsets, 0), words.numpy().data)  # a tuple also of one
+        else:
+            first = partial(_numbers_at, words, torch.tensor(offsets, device=flat.device))
+        self._first_words: Callable[[], Any] = first
         self._look()
 
     # -- the parameters ----------------------------------------------------------------------------------
@@ -135,24 +143,21 @@ class TrainedTensors:
         self._look()
 
     def _as_they_were(self) -> bool:
-        for parameters, key, tensor, address, size in self._held:
-            if (
-                parameters.get(key) is not tensor
-                or tensor.data_ptr() != address
-                or tensor.numel() != size
-                or not tensor.is_contiguous()
-            ):
-                return False
-        if self.released:
-            return True
-        return all(
-            parameters.get(key) is tensor and not tensor.requires_grad
-            for parameters, key, tensor in self._frozen
-        )
+        owners, keys, tensors = self._held
+        if (
+            not all(map(is_, map(dict.get, owners, keys), tensors))
+            or [*map(ADDRESS, tensors)] != self._addresses
+            or [*map(SIZE, tensors)] != self._sizes
+            or not all(map(IS_DENSE, tensors))
+        ):
+            return False
+        owners, keys, frozen = self._frozen
+        same = not frozen or all(map(is_, map(dict.get, owners, keys), frozen))
+        return self.released or (same and not any(map(IS_TRAINED, frozen)))
 
     def visit_fixed(self, visit: Callable[[torch.Tensor], None]) -> None:
         """Call visit with the bytes (n,) of every parameter that is not trained; what it writes stays."""
-        for tensor in {id(each): each for _, _, each in self._frozen}.values():
+        for tensor in {id(each): each for each in self._frozen[2]}.values():
             own = tensor.detach()
             values = own.contiguous()
             visit(values.reshape(-1).view(torch.uint8))
@@ -174,19 +179,21 @@ class TrainedTensors:
 
     def _look(self) -> None:
         """Remember where all parameters are registered, and whether more of them require gradients."""
-        held = {id(tensor) for tensor in self.tensors}
-        self._held: list[tuple[Any, str, torch.Tensor, int, int]] = []
-        self._frozen: list[tuple[Any, str, torch.Tensor]] = []
+        own = {id(tensor) for tensor in self.tensors}
+        held: list[tuple[Any, str, torch.Tensor]] = []
+        frozen: list[tuple[Any, str, torch.Tensor]] = []
         for _, owner, key, tensor in all_named(self._modules):
             # Compiled by TorchScript, a module gives its parameters out through an object of its own, in
             # which Python puts no others.
             known = owner._parameters
             parameters = known if isinstance(known, dict) else {key: tensor}
-            if id(tensor) in held:
-                self._held.append((parameters, key, tensor, tensor.data_ptr(), tensor.numel()))
-            else:
-                self._frozen.append((parameters, key, tensor))
-        self.released = any(tensor.requires_grad for _, _, tensor in self._frozen)
+            (held if id(tensor) in own else frozen).append((parameters, key, tensor))
+        # By columns: after a pass, what Python does in loops of its own costs ten times what C's loops do.
+        self._held = _columns(held)
+        self._addresses = [*map(ADDRESS, self._held[2])]
+        self._sizes = [*map(SIZE, self._held[2])]
+        self._frozen = _columns(frozen)
+        self.released = any(map(IS_TRAINED, self._frozen[2]))
 
     # -- their gradients ---------------------------------------------------------------------------------
 
@@ -195,14 +202,15 @@ class TrainedTensors:
 
         Where a gradient came in the pass before, the next one is added in place, to -0.0, which adds nothing.
         """
-        self.adopt()
         if self.holder:
+            self.adopt()
             self._sum = float(flat.sum())
         gradients.fill_(NO_GRADIENT)
-        for at, (tensor, view) in enumerate(zip(self.tensors, self._views, strict=True)):
-            if (own := tensor.grad) is not None and (own is not view or at in self._moved):
-                tensor.grad = None
-        self._moved = frozenset()
+        if self._moved or not all(map(is_, map(GRADIENT, self.tensors), self._views)):
+            for at, (tensor, view) in enumerate(zip(self.tensors, self._views, strict=True)):
+                if (own := tensor.grad) is not None and (own is not view or at in self._moved):
+                    tensor.grad = None
+            self._moved = ()
 
     def end_pass(self, flat: torch.Tensor) -> None:
         """Raise `ConfigurationError` where the pass has changed parameters that others hold."""
@@ -211,16 +219,18 @@ class TrainedTensors:
 
     def gather(self, loss: torch.Tensor) -> None:
         """Have all gradients in their places in the flat buffer, after the backward pass of a loss."""
+        firsts = self._first_words()
+        if self._mark not in firsts and all(map(is_, map(GRADIENT, self.tensors), self._views)):
+            self.unused = ()
+            return
         missing, marked = [], []
-        # Number by number: after a pass a few calls of the interpreter are quicker than one of NumPy.
-        bits = self._bits if self._bits is not None else self._words[self._firsts].tolist().__getitem__
         for at, (tensor, view) in enumerate(zip(self.tensors, self._views, strict=True)):
             if (own := tensor.grad) is None:  # it got none, or its own hook took it away
                 self._gradients[self._slots[at].name].fill_(NO_GRADIENT)
                 missing.append(at)
             elif own is not view:
                 self.gather_one(at)
-            elif bits(self._places[at]) == self._mark and view.numel():
+            elif firsts[at] == self._mark and view.numel():
                 marked.append(at)
         self.note_unused(missing + self._untouched(marked, loss) if marked else missing)
 
@@ -251,6 +261,14 @@ class TrainedTensors:
         for at in missing:
             self.tensors[at].grad = None
         self.unused = tuple(self._slots[at] for at in sorted(missing))
+
+
+def _numbers_at(words: torch.Tensor, places: torch.Tensor) -> Any:
+    return words[places].tolist()
+
+
+def _columns(rows: list[tuple[Any, str, torch.Tensor]]) -> tuple[list[Any], list[str], list[torch.Tensor]]:
+    return [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
 
 
 def _reached(loss: torch.Tensor) -> set[int]:
