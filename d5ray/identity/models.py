@@ -52,7 +52,10 @@ def _module(value: Any, own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tensor(value: Any) -> dict[str, Any]:
-    found = {"dtype": str(value.dtype), "shape": list(value.shape), "trained": bool(value.requires_grad)}
+    found: dict[str, Any] = {"dtype": str(value.dtype), "trained": bool(value.requires_grad)}
+    if (shape := attribute(value, "shape")) is None:  # of a lazy module, which has not been called
+        return found
+    found["shape"] = list(shape)
     if value.device.type == "meta":
         return found
     values = value.detach().cpu()

@@ -56,7 +56,7 @@ def is_own(thing: Any) -> bool:
     """
     if not isinstance(thing, Code) or ("__dataclass_fields__" in vars(thing) and _ships(module_of(thing))):
         return False
-    module: Any = thing.__module__
+    module: Any = getattr(thing, "__module__", None)
     if not isinstance(module, str | None):
         return False
     if module_of(thing) == "builtins":  # so says what `exec` made without a module

@@ -9,14 +9,14 @@ import numpy as np
 
 from d5ray.actors.launch import launch
 from d5ray.checks import check_count, check_rate
-from d5ray.errors import ConfigurationError, ValidationError
+from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.simulator import simulate
+from d5ray.testing.differences import Arrays, Differences
 from d5ray.training.datasets import Dataset
 from d5ray.training.events.event import Event
 from d5ray.training.events.moment import Moment
 
-Arrays = dict[str, np.ndarray[Any, Any]]
 Step = tuple[Any, Any, list[Any]]  # inputs, labels, and the seeds that layers draw from
 _seen: "dict[int, dict[int, _Agent]]" = {}  # by the number of a comparison and by rank
 
@@ -97,7 +97,7 @@ def same_as_keras(
     with simulate(experiment) as group:
         group.train(steps, progress=False)
     course = [agent for _, agent in sorted(_seen.pop(number).items())]
-    compared = _Compared(tolerance)
+    compared = Differences("Keras", tolerance)
     expected = _by_keras(course, loss, optimizer, compared)
     for rank, (agent, tensors) in enumerate(zip(course, expected, strict=True)):
         compared.check(f"agent {rank}", agent.tensors, tensors)
@@ -108,36 +108,7 @@ def same_as_keras(
     return compared.largest
 
 
-@final
-class _Compared:
-    """The differences that were met, none of them above the tolerance."""
-
-    def __init__(self, tolerance: float) -> None:
-        self.tolerance, self.largest = tolerance, 0.0
-
-    def check(self, whose: str, found: Arrays, expected: Arrays) -> None:
-        """Raise `ValidationError` for the tensor that differs most, if one does."""
-        if found.keys() != expected.keys():
-            raise ValidationError(f"{whose} has the tensors {sorted(found)}, Keras has {sorted(expected)}")
-        apart = {name: _apart(found[name], value) for name, value in expected.items()}
-        worst = max(apart, key=lambda name: apart[name])
-        self.largest = max(self.largest, apart[worst])
-        if not self.largest <= self.tolerance:
-            raise ValidationError(
-                f"{worst!r} of {whose} is not Keras's: apart by {apart[worst]:.3g} of its largest element, "
-                f"and {self.tolerance:g} is allowed"
-            )
-
-
-def _apart(found: Any, expected: Any) -> float:
-    own, other = (np.asarray(each, np.float64) for each in (found, expected))
-    if not np.array_equal(np.isfinite(own), np.isfinite(other)):
-        return float("inf")
-    difference = np.abs(np.nan_to_num(own) - np.nan_to_num(other)).max(initial=0.0)
-    return float(difference / max(1.0, np.abs(np.nan_to_num(other)).max(initial=0.0)))
-
-
-def _by_keras(course: list[_Agent], loss: Any, optimizer: Any, compared: _Compared) -> list[Arrays]:
+def _by_keras(course: list[_Agent], loss: Any, optimizer: Any, compared: Differences) -> list[Arrays]:
     """The tensors of every agent's model where Keras takes its steps."""
     model = course[0].model
     before = [np.array(each.numpy()) for each in model.variables]
@@ -153,7 +124,7 @@ def _by_keras(course: list[_Agent], loss: Any, optimizer: Any, compared: _Compar
         _assign(model.variables, before)
 
 
-def _alone(model: Any, course: list[_Agent], loss: Any, compared: _Compared) -> list[Arrays]:
+def _alone(model: Any, course: list[_Agent], loss: Any, compared: Differences) -> list[Arrays]:
     (agent,) = course
     for at, (inputs, labels, seeds) in enumerate(agent.steps):
         _assign(_seeds(model), seeds)
@@ -163,7 +134,7 @@ def _alone(model: Any, course: list[_Agent], loss: Any, compared: _Compared) -> 
     return [_tensors(model)]
 
 
-def _together(model: Any, course: list[_Agent], loss: Any, compared: _Compared) -> list[Arrays]:
+def _together(model: Any, course: list[_Agent], loss: Any, compared: Differences) -> list[Arrays]:
     """Several: the passes one after the other, each with its own state, and one update."""
     from d5ray.ops.tensorflow.library import tf  # noqa: PLC0415 - when it is asked for
 

@@ -38,6 +38,7 @@ NOT_CALLED = {
     "imports TensorFlow or JAX, which take longer and more memory than an input may": {
         "KerasOptimizer", "OptaxOptimizer", "same_as_keras",
     },
+    "trains, and takes whatever an experiment takes": {"same_as_torch"},
 }  # fmt: skip
 
 

@@ -123,6 +123,14 @@ class TorchExecutor(Executor):
         self._passes = 0
         self._first_seed = int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0])
 
+    @property
+    def next_seed(self) -> int:
+        """The seed of PyTorch's generator in the next training pass."""
+        return self._seed_of(self._passes + 1)
+
+    def _seed_of(self, training_pass: int) -> int:
+        return (self._first_seed + training_pass * PASS_APART) % SEEDS
+
     def inference(self, inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         with self._evaluating():
             scores = scores_of(called(self.module, self._tensors_of(inputs)))
@@ -143,7 +151,7 @@ class TorchExecutor(Executor):
         trained = self._trained
         trained.begin_pass(self.parameters, self.gradients)
         begin = perf_counter_ns()
-        self._generator.manual_seed((self._first_seed + self._passes * PASS_APART) % SEEDS)
+        self._generator.manual_seed(self._seed_of(self._passes))
         with torch.enable_grad(), self._precision.computing():
             given, truth = self._tensors_of(inputs), self._tensor(labels)
             _, loss = output_and_loss(self._trained_output, self.loss, given, truth)
