@@ -287,7 +287,7 @@ REFUSED: dict[str, tuple[Make, Any, str]] = {
     ),
     "a scaled loss": (
         SIMPLE["Dense"][1], lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1)),
-        "LossScaleOptimizer",
+        "LossScaleOptimizer, which divides",
     ),
     "a loss that is none": (SIMPLE["Dense"][1], SGD, "give one of keras.losses"),
 }  # fmt: skip

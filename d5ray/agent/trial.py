@@ -8,6 +8,7 @@ import numpy as np
 from d5ray.agent.building import whole_network
 from d5ray.errors import D5Error
 from d5ray.experiment import Experiment
+from d5ray.failures.program_state import Apart
 from d5ray.frameworks.torch import from_model
 from d5ray.networks.device import CPUDevice
 from d5ray.networks.network import Network
@@ -39,9 +40,9 @@ def try_parts(experiment: Experiment, dataset: Dataset) -> None:
     if any(type(event).after_sampling is not Event.after_sampling for event in experiment.events):
         return  # which may put another batch in the place of the sampler's, as `Play` does
     sizes = sorted({min(SAMPLES, len(dataset.train)), smallest_batch(experiment, len(dataset.train))})
-    from d5ray.frameworks.torch.trial import as_before, failed, try_batch  # noqa: PLC0415 - imports torch
+    from d5ray.frameworks.torch.trial import failed, try_batch  # noqa: PLC0415 - imports torch
 
-    with as_before():
+    with Apart()():
         batches = [_batch(experiment, dataset, size) for size in sizes]
         shape = shape_after(experiment.pipeline, dataset.sample_shape)
         try:

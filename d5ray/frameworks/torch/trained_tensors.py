@@ -20,7 +20,6 @@ SIZE: Final = torch.Tensor.numel
 IS_DENSE: Final = torch.Tensor.is_contiguous
 WORDS: Final = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # integers by their bytes
 Named = dict[str, torch.Tensor]
-Place = tuple[str, dict[str, Any], str, torch.Tensor]  # full name, where it is registered, key, tensor
 
 
 def learning_parts(loss: Loss) -> dict[str, nn.Module]:

@@ -1,10 +1,7 @@
 """Trial of a PyTorch module before it trains: what it takes, what it gives, and what its first pass makes"""
 
 import copy
-import random
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, final
@@ -103,21 +100,6 @@ class ModuleTrial:
         return ConfigurationError(f"the model does not take samples of shape {sample_shape}: {why}")
 
 
-@contextmanager
-def as_before() -> Iterator[None]:
-    """Gives this process its generators of random numbers and its threads back as they were."""
-    threads, own = torch.get_num_threads(), torch.get_rng_state()
-    numbers, plain = np.random.get_state(), random.getstate()  # noqa: NPY002 - a model may draw from them
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        torch.set_rng_state(own)
-        np.random.set_state(numbers)  # noqa: NPY002
-        random.setstate(plain)
-
-
-@torch.enable_grad()
 def try_batch(executor: Any, inputs: Any, labels: np.ndarray[Any, Any]) -> None:
     """Let an executor's model and loss take a batch, and differentiate; the executor is of no use afterwards.
 
