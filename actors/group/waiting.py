@@ -23,7 +23,7 @@ def waiting(
     asks a third, or has its copy there. Where all answer, it waits for the agents that have not come to them.
 
     >>> from d5ray.distributed.group.waits import PresentWait
-    >>> wait = PresentWait("an operation", 3.0, servers=(0,))
+    >>> wait = PresentWait("an operation", servers=(0,))
     >>> asks = Vitals(step=7, doing="trains", pieces=0, cpu_seconds=0.5, waits=(wait,))
     >>> works = Vitals(step=6, doing="trains", pieces=0, cpu_seconds=0.5, waits=())
     >>> waiting({0: asks, 1: works}, [], [0, 1], {})

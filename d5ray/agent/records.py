@@ -1,7 +1,6 @@
 """Records of an agent about itself: its evaluations, its dealings with servers and peers, its events"""
 
 import json
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, TypeVar, final
@@ -84,7 +83,7 @@ class AgentRecords:
         self._replicas = recorder.frame(OF_A_REPLICA, scope="replica")
         self._stages = recorder.frame(OF_A_STAGE, scope="stage")
         self._probed: np.ndarray[Any, Any] | None = None
-        self._delivers: float | None = None  # since when it waits for the aggregator
+        self._delivers = False  # waits for the aggregator
 
     def begin_steps(self, network: LinkCost | None) -> None:
         """Make the frame of `STEP_METRICS`, once; with what is known of the network also of `PREDICTED`."""
@@ -96,20 +95,17 @@ class AgentRecords:
 
     def deliver(self) -> None:
         """Return when everything recorded so far has been acknowledged."""
-        self._delivers = time.monotonic()
+        self._delivers = True
         self.recorder.flush()
         self.sink.drain()
-        self._delivers = None
+        self._delivers = False
 
     def waits(self) -> list[PresentWait]:
         """The wait for the aggregator to store the rows, if there is one now; called from another thread.
 
         An agent is not to blame for a disk that is full.
         """
-        since = self._delivers
-        if since is None:
-            return []
-        return [PresentWait("its last rows", time.monotonic() - since, whom="the aggregator")]
+        return [PresentWait("its last rows", whom="the aggregator")] if self._delivers else []
 
     def tell(self, name: str, step: int, **detail: object) -> None:
         """Send an event now, ahead of what is recorded, and return when it was acknowledged."""

@@ -494,7 +494,7 @@ def test_a_wait_is_told_however_short(
 ) -> None:
     """Who begins to wait a moment after others is not to be taken for the one that they wait for."""
     agents, _ = start(experiment(agents=2), hundred)
-    wait = PresentWait("allreduce", 0.001, (1,))
+    wait = PresentWait("allreduce", (1,))
     monkeypatch.setattr(agents[0].connections, "waits", lambda: [wait])
     assert agents[0].vitals().waits == (wait,) and agents[1].vitals().waits == ()
 

@@ -60,7 +60,7 @@ class Membership:
         self._ended = False
         self._listeners: list[Callable[[], None]] = []
         self.waits: Callable[[], list[PresentWait]] = self.own_waits  # of this member, for the others
-        self._taking: tuple[float, Sequence[int], str] | None = None  # since when, from whom, what
+        self._taking: tuple[Sequence[int], str] | None = None  # from whom, what
         self._asked = 0  # how often this member has asked who waits
         self._doubtful = 0.0  # until when the news may come of a member that another one asks for
         if len(group.label) > MOST_LABEL:
@@ -102,7 +102,7 @@ class Membership:
         deadline = time.monotonic() + seconds
         if key not in self._values:
             self._send(["take", key])
-            self._taking = time.monotonic(), self._others if giver is None else (giver,), key
+            self._taking = self._others if giver is None else (giver,), key
         try:
             with self._news:
                 self._news.wait_for(

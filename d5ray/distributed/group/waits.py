@@ -1,6 +1,5 @@
 """Waits of agents for each other as they last: told to who asks from outside, and followed to their end"""
 
-import time
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, final
@@ -15,12 +14,11 @@ Who = TypeVar("Who", bound=Hashable)  # besides agents, which are known by rank
 class PresentWait:
     """One wait of an agent, as it tells it from another thread while it lasts.
 
-    operation: what it waits in. seconds: how long by now. agents: the ranks of those that it waits for.
+    operation: what it waits in. agents: the ranks of those that it waits for.
     servers: the shards whose answer it waits for. whom: whoever else it waits for.
     """
 
     operation: str
-    seconds: float
     agents: tuple[int, ...] = ()
     servers: tuple[int, ...] = ()
     whom: str = "others"
@@ -32,13 +30,12 @@ class PresentWait:
         return f"in {self.operation} for {' and '.join(whom) or self.whom}"
 
 
-def declared(group: Group, waiting: tuple[float, Sequence[int], object] | None) -> list[PresentWait]:
-    """The wait of a group's member, if it has one. waiting: since when, for which members, in what."""
+def declared(group: Group, waiting: tuple[Sequence[int], object] | None) -> list[PresentWait]:
+    """The wait of a group's member, if it has one. waiting: for which members, in what."""
     if waiting is None:
         return []
-    since, ranks, operation = waiting
-    agents = tuple(group.agent(rank) for rank in ranks)
-    return [PresentWait(str(operation), time.monotonic() - since, agents)]
+    ranks, operation = waiting
+    return [PresentWait(str(operation), tuple(group.agent(rank) for rank in ranks))]
 
 
 def named(ranks: Iterable[int]) -> str:

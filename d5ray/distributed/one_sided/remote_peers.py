@@ -3,7 +3,6 @@
 import contextlib
 import json
 import threading
-import time
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -85,7 +84,7 @@ class RemotePeers(Peers):
         self._caller = Caller(secret, PURPOSE, self.rank, self._node, group.encrypted)
         self._channels: dict[int, Channel] = {}
         self._connecting = threading.Lock()
-        self._under_way: dict[int, tuple[float, str, tuple[int, ...]]] = {}  # waits, by thread
+        self._under_way: dict[int, tuple[str, tuple[int, ...]]] = {}  # waits, by thread
 
     @property
     def window(self) -> Array:
@@ -127,16 +126,13 @@ class RemotePeers(Peers):
             self._news.notify_all()
 
     def waits(self) -> list[PresentWait]:
-        now = time.monotonic()
-        return [
-            PresentWait(what, now - since, agents) for since, what, agents in list(self._under_way.values())
-        ]
+        return [PresentWait(what, agents) for what, agents in list(self._under_way.values())]
 
     @contextlib.contextmanager
     def _waiting(self, what: str, *agents: int) -> Iterator[None]:
         """The calling thread waits for these agents while the block runs."""
         me = threading.get_ident()
-        self._under_way[me] = time.monotonic(), what, agents
+        self._under_way[me] = what, agents
         try:
             yield
         finally:
@@ -328,7 +324,7 @@ class RemotePeers(Peers):
     ) -> FrameHeader:
         me = threading.get_ident()
         if kind != POST:  # for the outbox nobody waits
-            self._under_way[me] = time.monotonic(), "an average of two windows", (channel.to,)
+            self._under_way[me] = "an average of two windows", (channel.to,)
         try:
             frame = channel.call(kind, numbers, payload, into)
         finally:

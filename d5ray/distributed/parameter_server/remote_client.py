@@ -1,7 +1,6 @@
 """The agent's side of parameter servers in other processes: frames over sockets, arrays in shared memory"""
 
 import json
-import time
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -122,10 +121,7 @@ class RemoteServer(Server):
     def waits(self) -> list[PresentWait]:
         if self._start is not None and self._start.unawaited():
             return []
-        asked, now = list(self._asked.items()), time.monotonic()
-        return [
-            PresentWait("an operation", now - channel.since, servers=(shard,)) for shard, channel in asked
-        ]
+        return [PresentWait("an operation", servers=(shard,)) for shard in list(self._asked)]
 
     def kept(self) -> list[Packed]:
         found = []

@@ -44,7 +44,6 @@ class Channel:
         self.address = address
         self.near = region is not None and address.near(caller.node)
         self.lock = threading.Lock()
-        self.since = 0.0  # when it was asked last
         self._patience = patience_seconds
         self._caller, self._hello, self._region, self._seconds = caller, hello, region, seconds
         self.to = to
@@ -75,7 +74,6 @@ class Channel:
     def send(self, kind: int, numbers: tuple[int, ...], payload: frames.Bytes, into: Array | None) -> None:
         """Send a request; its arrays stay as they are until `answer` has returned."""
         self._request, self._into = (kind, numbers, payload), into
-        self.since = time.monotonic()
         self._deadline = 0.0
         try:
             (self._wire or self._connect(self._seconds)).send(*self._request)

@@ -33,7 +33,7 @@ def test_a_member_says_for_which_agents_it_waits_and_in_what(watchdog: Watchdog)
     assert watchdog.waits() == []
     with watchdog.watching(SUM):
         (wait,) = watchdog.waits()
-        assert str(wait) == "in allreduce sum of 4 × float32 for ranks 0 and 5" and 0 <= wait.seconds < 10
+        assert str(wait) == "in allreduce sum of 4 × float32 for ranks 0 and 5"
     with watchdog.exchanging(SUM, [2]):
         assert [each.agents for each in watchdog.waits()] == [(5,)]
     assert watchdog.waits() == []

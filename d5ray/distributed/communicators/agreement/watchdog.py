@@ -42,7 +42,7 @@ class Watchdog:
         self._rank, self._size = membership.group.rank, membership.group.size
         self._index = 0  # of the last collective
         self._waiting: _Collective | None = None
-        self._exchanging: tuple[float, Sequence[int], Signature] | None = None
+        self._exchanging: tuple[Sequence[int], Signature] | None = None
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name="d5ray-watchdog", daemon=True).start()
 
@@ -60,7 +60,7 @@ class Watchdog:
     @contextmanager
     def exchanging(self, call: Signature, members: Sequence[int]) -> Iterator[None]:
         """A context: this member exchanges with these alone while the block runs; nothing is compared."""
-        self._exchanging = time.monotonic(), members, call
+        self._exchanging = members, call
         try:
             yield
         finally:
@@ -74,7 +74,7 @@ class Watchdog:
         waiting = self._exchanging
         if (collective := self._waiting) is not None:
             others = [rank for rank in range(self._size) if rank != self._rank]
-            waiting = collective.since, others, collective.call
+            waiting = others, collective.call
         return declared(self._membership.group, waiting)
 
     def close(self) -> None:

@@ -1,7 +1,6 @@
 """Agents on processors, on one node or several: messages over torch.distributed's gloo"""
 
 import threading
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, final
 
@@ -48,8 +47,8 @@ class Gloo(PointToPoint):
         self._membership = Membership(group)
         self._membership.waits = self.told_waits
         self._ended: D5Error | None = None  # why this member takes no further part
-        # a transfer under way: since when, to and from whom, in what
-        self._busy: tuple[float, Pieces, Pieces, Conversation] | None = None
+        # a transfer under way: to and from whom, in what
+        self._busy: tuple[Pieces, Pieces, Conversation] | None = None
         self._alarms: list[Work] = []
         self._lock = threading.Lock()  # of the mesh: alarms come from another thread
         self._mesh, envelopes = self._connect()
@@ -112,7 +111,7 @@ class Gloo(PointToPoint):
         if self._ended is not None:
             raise self._ended.with_traceback(None)
         handshakes: list[Handshake] = []
-        self._busy = time.monotonic(), outgoing, incoming, conversation
+        self._busy = outgoing, incoming, conversation
         try:
             self._shake_hands(handshakes, outgoing, incoming, conversation)
             return
@@ -150,9 +149,9 @@ class Gloo(PointToPoint):
     def _waits(self) -> list[PresentWait]:
         waiting = None
         if (busy := self._busy) is not None:
-            since, outgoing, incoming, conversation = busy
+            outgoing, incoming, conversation = busy
             peers = dict.fromkeys(rank for _, rank in (*outgoing, *incoming))
-            waiting = since, tuple(peers), conversation.call
+            waiting = tuple(peers), conversation.call
         return declared(self.group, waiting) + self._membership.own_waits()
 
     # -- trouble ---------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ class WaitGuard:
         self._membership = membership
         self._seconds = membership.group.timeout_seconds
         self.ended: D5Error | None = None  # why this member cannot go on
-        self.waiting: tuple[float, Sequence[int], Signature] | None = None  # since when, for whom, in what
+        self.waiting: tuple[Sequence[int], Signature] | None = None  # for whom, in what
 
     def end(self, error: D5Error) -> D5Error:
         """Fail the group, since this member cannot go on; gives the error back."""

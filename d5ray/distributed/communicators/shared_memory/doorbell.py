@@ -101,7 +101,7 @@ class Doorbells:
         """Raise if this wait can have no good end."""
         self._guard.look(begin, awaited, call)
         if time.monotonic() > begin + NAP_SECONDS:
-            self._guard.waiting = begin, awaited, call
+            self._guard.waiting = awaited, call
             self._deadlock.declare(heard, awaited[0], call)
             if (error := self._deadlock.between(awaited, self._wake)) is not None:
                 raise self._guard.fail(error)
