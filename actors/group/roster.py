@@ -220,7 +220,7 @@ class AgentRoster:
         return self._form("rejoin", self._topology, sharing or {})
 
     def begin_again(self, checkpoint: Checkpoints | None, sharing: Mapping[int, Sharing]) -> Formed:
-        """A new group, where nobody has the whole state; see `TrainingAgent.begin_again`."""
+        """Form a new group although no agent holds the complete state; see `TrainingAgent.begin_again`."""
         saved = None if checkpoint is None else (checkpoint.path, checkpoint.step)
         return self._form("begin_again", (saved, self._topology), sharing)
 
