@@ -100,6 +100,7 @@ class DistributedOptimizer(ABC):
     moving: Sequence[str] = ()  # buffers that are the first agent's before every step
     _own_buffers: Sequence[Any] = ()  # of this agent, while it has those that are evaluated
     _unused: tuple[str, ...] = ()  # parameters that got no gradient here in the last pass
+    _left_out: frozenset[str] = frozenset()  # the same of the last pass that had samples
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -295,6 +296,8 @@ class DistributedOptimizer(ABC):
                 gradients *= weight
         unused = self._executor.unused if len(batch.labels) else self.slots
         self._unused = tuple(slot.name for slot in unused)
+        if len(batch.labels):
+            self._left_out = frozenset(self._unused)
         if self._unused and len(batch.labels) and ExchangeVia.SERVERS in self.exchange:
             self._check_servers_leave_unused()
         return gradients
@@ -310,6 +313,8 @@ class DistributedOptimizer(ABC):
         begin = now()
         part = slice(0, len(gradient)) if part is None else part
         unused = self._unused_in(gradient, part) if self._unused else ()
+        if len(unused) == len(self.slots):  # it had no samples, and no rule has added others' gradients
+            unused = tuple(slot for slot in unused if slot.name in self._left_out)
         self.base.step(self._executor.parameters[part], gradient[part], self._state_of(part), unused)
         wait_for(gradient)  # else the time is that of the launches, and the next pass's has the rest
         self.update_ns += now() - begin

@@ -29,6 +29,7 @@ ROWS = [{"x": x, "label": int(y)} for x, y in zip(X, Y, strict=True)]
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
     """A Ray of the user's own, with CPUs beside those of the agents."""
+    d5.shutdown()  # that of tests before
     ray.init("local", num_cpus=5, include_dashboard=False, log_to_driver=False)
     DataContext.get_current().enable_progress_bars = False
     yield

@@ -61,6 +61,8 @@ class HeavyBall(d5.optimizers.UpdateRuleOptimizer):
 class Noisy(d5.DistributedOptimizer):
     """An optimizer of the user's own with random numbers, an object and another optimizer within."""
 
+    one_model = False  # every agent adds numbers of its own
+
     def start(self) -> None:
         self.inner = d5.optimizers.CompressedSGD(d5.compression.ErrorFeedback(d5.compression.TopK(0.2)))
         self.own = np.random.default_rng(self.communication.rank)
