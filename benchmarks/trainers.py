@@ -10,10 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.step_times import StepTimes
-from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.optimizers.local_sgd import LocalSGD
-from d5ray.distributed.pipeline.schedule import PipelineSchedule
-from d5ray.distributed.pipeline.schedules import OneFOneB
 from d5ray.metrics.definitions.catalogue import StepTime, TestAccuracy, Throughput, TrainingLoss
 from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 from d5ray.training.events.event import Event
@@ -65,32 +62,6 @@ class Agents(Contender[StepTimes]):
             accuracies = get(evaluating, CALL_SECONDS, "evaluate")
             samples = group.metrics()
         return of_steps(samples, job.warmup_steps) + _of_evaluations(accuracies)
-
-
-@final
-@dataclass(frozen=True)
-class Stages(Contender[StepTimes]):
-    """One network in as many stages as processes, which pass on micro-batches."""
-
-    processes: int
-    micro_batches: int = 8
-    schedule: PipelineSchedule = OneFOneB()  # noqa: RUF009 - frozen data
-
-    @property
-    def name(self) -> str:
-        return f"stages[{self.processes}]"
-
-    def missing(self) -> str:
-        return ""
-
-    def measure(self, job: StepTimes, folder: Path) -> list[RankSeries]:
-        from d5ray.actors.launch import launch  # noqa: PLC0415 - imports Ray
-
-        mesh = Mesh(1, self.processes, schedule=self.schedule, micro_batches=self.micro_batches)
-        experiment = job.experiment(job.data, 1, "auto").with_values(mesh=mesh)
-        with launch(experiment, quiet=True, root=folder) as group:
-            group.train(job.all_steps, progress=False)
-            return of_steps(group.metrics(), job.warmup_steps)
 
 
 @final

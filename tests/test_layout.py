@@ -156,7 +156,7 @@ def test_a_build_has_no_benchmarks() -> None:
 def test_every_benchmark_is_a_folder_with_a_recipe() -> None:
     """And a package, so that `d5ray run` imports it by its name."""
     inner = [path for path in (REPOSITORY / "benchmarks").iterdir() if any(path.glob("*.py"))]
-    assert len(inner) == 22
+    assert len(inner) == 11
     assert all((path / "recipe.py").is_file() and (path / "__init__.py").is_file() for path in inner)
 
 

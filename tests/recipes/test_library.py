@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.checkpoint_speed import recipe as checkpoint_speed
+from benchmarks.recording_speed import recipe as recording_speed
 from d5ray.dashboards.terminal.recipe_list import TITLES
 from d5ray.errors import ConfigurationError
 from d5ray.identity import checkout
@@ -23,7 +23,7 @@ from tests.patience import patience
 
 HASHES: dict[str, str] = json.loads((Path(__file__).parent / "hashes.json").read_text())
 KNOWN = [*library.shipped(), *checkout.names()]
-SHORT = ("--set", "sizes=('10 MB',)", "--set", "pairs=1", "--set", "repetitions=1", "--json")
+SHORT = ("--set", "steps=500", "--set", "pairs=1", "--set", "seconds=0.1", "--json")
 OWN = "FIXED, MUTABLE, METRICS = {'epochs': EPOCHS}, {}, []"
 
 
@@ -89,14 +89,14 @@ def test_the_list_shows_benchmarks_apart_and_in_the_checkout_alone(tmp_path: Pat
 # -- folders ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", ["benchmarks/checkpoint_speed", "benchmarks/checkpoint_speed/recipe.py"])
+@pytest.mark.parametrize("given", ["benchmarks/recording_speed", "benchmarks/recording_speed/recipe.py"])
 def test_a_benchmark_is_the_module_of_its_package(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its folder or its file, from wherever: no class is loaded twice, and the name is the folder's."""
     monkeypatch.chdir(REPOSITORY)
-    assert library.load(given) is checkpoint_speed
-    assert library.name_of(Path(given)) == "checkpoint_speed"
+    assert library.load(given) is recording_speed
+    assert library.name_of(Path(given)) == "recording_speed"
     monkeypatch.chdir("/")
-    assert library.load(str(REPOSITORY / given)) is checkpoint_speed
+    assert library.load(str(REPOSITORY / given)) is recording_speed
 
 
 def test_a_folder_of_the_users_own_is_a_recipe(tmp_path: Path) -> None:
@@ -130,9 +130,9 @@ def test_a_wrong_folder_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(REPOSITORY)
     with pytest.raises(
         ConfigurationError,
-        match=r"no recipe file benchmarks/checkpoint_sped.*did you mean 'benchmarks/checkpoint_speed'",
+        match=r"no recipe file benchmarks/recording_sped.*did you mean 'benchmarks/recording_speed'",
     ):
-        library.load("benchmarks/checkpoint_sped")
+        library.load("benchmarks/recording_sped")
 
 
 @pytest.mark.parametrize("name", checkout.names())
@@ -160,15 +160,15 @@ def test_what_recipe_files_of_today_import_is_there() -> None:
 def test_a_benchmark_runs_by_its_folder_and_as_a_program_and_is_checked(tmp_path: Path) -> None:
     """Under one name and hash, from any folder; where there is no checkout, `check` says what it lacks."""
     home = {"D5RAY_HOME": str(tmp_path / "home")}
-    folder = str(REPOSITORY / "benchmarks" / "checkpoint_speed")
+    folder = str(REPOSITORY / "benchmarks" / "recording_speed")
     ran = d5ray("run", folder, *SHORT, env=home, cwd=tmp_path)
-    assert (ran.code, ran.json["recipe"]) == (2, "checkpoint_speed"), ran
-    command_line = [sys.executable, "-m", "benchmarks.checkpoint_speed.recipe", *SHORT]
+    assert (ran.code, ran.json["recipe"]) == (2, "recording_speed"), ran
+    command_line = [sys.executable, "-m", "benchmarks.recording_speed.recipe", *SHORT]
     program = subprocess.run(
         command_line, cwd=REPOSITORY, env=os.environ | home, capture_output=True, text=True, check=False
     )
     told = json.loads(program.stdout)
-    assert (told["recipe"], told["recipe_hash"]) == ("checkpoint_speed", ran.json["recipe_hash"])
+    assert (told["recipe"], told["recipe_hash"]) == ("recording_speed", ran.json["recipe_hash"])
     here = d5ray("check", ran.json["run"], "--json", env=home)
     assert (here.code, here.json["violations"], len(here.json["unchecked"])) == (0, [], 1), here
     shutil.copytree(REPOSITORY / "d5ray", tmp_path / "installed" / "d5ray")  # links become folders
@@ -177,7 +177,7 @@ def test_a_benchmark_runs_by_its_folder_and_as_a_program_and_is_checked(tmp_path
         env=home | {"PYTHONPATH": str(tmp_path / "installed")}, cwd=tmp_path,
     )  # fmt: skip
     assert (alone.code, alone.json["violations"]) == (0, []), alone
-    assert len([text for text in alone.json["unchecked"] if "of d5ray's benchmarks, which only" in text]) == 4
+    assert len([text for text in alone.json["unchecked"] if "of d5ray's benchmarks, which only" in text]) == 3
 
 
 @pytest.mark.full

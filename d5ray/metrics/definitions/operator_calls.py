@@ -20,15 +20,11 @@ from d5ray.errors import ConfigurationError, nearest
 from d5ray.metrics.definitions.exchanges import ALLREDUCE_TIME, AllreduceTime
 from d5ray.metrics.definitions.rates import SAMPLE_RATE
 from d5ray.metrics.definitions.side_by_side import (
-    OF_RATIOS,
     OfAContender,
     contenders,
-    over_processes,
-    time_ratio,
     times_by_pair,
 )
-from d5ray.metrics.judge.criteria import Metric, RunTables
-from d5ray.metrics.statistics.intervals import Estimate
+from d5ray.metrics.judge.criteria import RunTables
 
 OPERATOR_TIME: Final = "operator_time"
 NETWORK_TIME: Final = "network_time"
@@ -38,7 +34,6 @@ BYTE_RATE: Final = "byte_rate"
 SHARE_OF_PEAK: Final = "share_of_peak"
 PEAK_FLOP_RATE: Final = "peak_flop_rate"
 PEAK_BYTE_RATE: Final = "peak_byte_rate"
-OURS, NATIVE = "d5ray", "native"  # the sides of an operator under one framework
 OF_CALLS: Final = "median over calls in each process, median over fresh processes"
 
 
@@ -145,57 +140,6 @@ class PeakByteRate(RateOfAnOperator):
     name = PEAK_BYTE_RATE
     unit = "B/s"
     description = "bytes read and written a second where an array is copied that no cache holds"
-
-
-@dataclass(frozen=True)
-class OverNative(Metric):
-    """A call through d5ray beside the framework's own, both in one process in turn.
-
-    contender: the framework, with its process; problem: by its name.
-    """
-
-    contender: str
-    problem: str
-
-    direction = "min"
-
-    @final
-    def sides(self) -> tuple[str, str]:
-        """The scopes of both sides."""
-        ours, native = (f"{self.contender} {self.problem} {side}" for side in (OURS, NATIVE))
-        return ours, native
-
-
-@final
-@dataclass(frozen=True)
-class OperatorTimeRatio(OverNative):
-    """The time of a call through d5ray over that of the framework's own."""
-
-    name = "operator_time_ratio"
-    unit = "1"
-    kind = "ratio"
-    aggregation = OF_RATIOS
-    description = "a call through d5ray over the framework's own at the same sizes"
-
-    def estimate(self, run: RunTables) -> Estimate:
-        return time_ratio(run, OPERATOR_TIME, *self.sides())
-
-
-@final
-@dataclass(frozen=True)
-class AddedTime(OverNative):
-    """The seconds that a call through d5ray takes longer than the framework's own."""
-
-    name = "added_time"
-    unit = "s"
-    kind = "cost"
-    aggregation = "median over calls in each process, median of the difference over processes"
-    description = "a call through d5ray less the framework's own at the same sizes"
-
-    def estimate(self, run: RunTables) -> Estimate:
-        ours, native = (times_by_pair(run, OPERATOR_TIME, side) for side in self.sides())
-        added = {pair: ours[pair] - native[pair] for pair in ours.keys() & native.keys()}
-        return over_processes(run, added, self.contender)
 
 
 OF_OPERATORS: Final[Mapping[str, type[OfAContender]]] = {

@@ -1,3 +1,0 @@
-"""Which passes of an operator are timed, as tables and criteria name them"""
-
-FORWARD, BOTH = "forward", "forward and backward"

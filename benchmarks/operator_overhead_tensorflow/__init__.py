@@ -1,1 +1,0 @@
-"""What a call of an operator through d5ray costs under TensorFlow: its own functions beside it."""

@@ -1,1 +1,0 @@
-"""How long a report takes: one page about ten finished runs, by the command that people use."""
