@@ -10,7 +10,6 @@ from d5ray.cli.check import check
 from d5ray.cli.compare import compare
 from d5ray.cli.doctor import doctor
 from d5ray.cli.export import export
-from d5ray.cli.keygen import keygen
 from d5ray.cli.list import list_recipes
 from d5ray.cli.network import network
 from d5ray.cli.replay import replay
@@ -53,7 +52,7 @@ app.add_typer(dashboard.app, name="dashboard")
 app.command("list")(list_recipes)
 app.command()(resize)
 for each in (
-    runs, show, stop, compare, check, tune, chaos, replay, rerun, keygen, export, report, timeline, network,
+    runs, show, stop, compare, check, tune, chaos, replay, rerun, export, report, timeline, network,
     doctor,
 ):  # fmt: skip
     app.command()(each)

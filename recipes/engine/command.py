@@ -15,16 +15,15 @@ import pyarrow.compute as pc
 import typer
 
 from d5ray.archive.unfinished import AUTO
-from d5ray.checks import check_address, check_count, check_source
+from d5ray.checks import check_address, check_count
 from d5ray.distributed.faults.plan import Faults
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.failures.finish import finish
 from d5ray.metrics.judge.run_series import RunSeries
-from d5ray.metrics.record.signatures import private_key
+from d5ray.metrics.record import manifest
 from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine import library
-from d5ray.recipes.engine.checking.signatures import sign_all
 from d5ray.recipes.engine.parsing.texts import settings_of
 from d5ray.recipes.engine.recipe import Recipe, Result
 from d5ray.recipes.engine.repeats.seeds import MOST_SEEDS
@@ -39,14 +38,6 @@ Settings = Annotated[
 Seed = Annotated[int | None, typer.Option(help="The seed, short for --set seed=N.")]
 Seeds = Annotated[
     int, typer.Option(metavar="N", help="Run N seeds, from the recipe's own on, and judge them together.")
-]
-Determinism = Annotated[
-    int | None,
-    typer.Option(
-        "--check-determinism",
-        metavar="STEPS",
-        help="Run that many steps twice, compare every bit, and find what is not repeatable.",
-    ),
 ]
 Resume = Annotated[
     str | None,
@@ -77,14 +68,6 @@ Planned = Annotated[
         help="What happens to the run by plan, such as 'kill(agent=1, at_step=3)'.",
     ),
 ]
-Sign = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="KEY",
-        callback=check_source,
-        help="Sign the run's folder at its end with this key, see d5ray keygen.",
-    ),
-]
 Detach = Annotated[
     bool,
     typer.Option(
@@ -99,30 +82,23 @@ Timings = Annotated[bool, typer.Option("--timings", help="Show where the time to
 
 @dataclass(frozen=True)
 class Way:
-    """A way to run a recipe: once, with several seeds, twice to compare all bits, or on from a checkpoint."""
+    """A way to run a recipe: once, with several seeds, or on from a checkpoint."""
 
     seeds: int
-    steps: int | None  # to be compared
     resume: str | None
     flight: str | None = None  # where it answers queries meanwhile
-    sign: Path | None = None  # with this key
     faults: Faults = NO_FAULTS
 
     def check(self) -> None:
         """Raise `ConfigurationError` unless it is one way, not two."""
         check_count("seeds", self.seeds, 1, MOST_SEEDS)
-        ways = {
-            "--seeds": self.seeds > 1,
-            "--check-determinism": self.steps is not None,
-            "--resume": self.resume is not None,
-        }
-        given = [name for name, wanted in ways.items() if wanted]
-        if len(given) > 1:
-            raise ConfigurationError(f"{' and '.join(given)} exclude each other: give one of them")
-        if self.flight is not None and (self.seeds > 1 or self.steps is not None):
-            raise ConfigurationError(f"--flight {self.flight} is for one run: leave {given[0]} out")
-        if self.faults and (self.seeds > 1 or self.steps is not None):
-            raise ConfigurationError(f"--faults {self.faults} is for one run: leave {given[0]} out")
+        if self.seeds == 1:
+            return
+        if self.resume is not None:
+            raise ConfigurationError("--seeds and --resume exclude each other: give one of them")
+        for option, value in (("--flight", self.flight), ("--faults", self.faults)):
+            if value:
+                raise ConfigurationError(f"{option} {value} is for one run: leave --seeds out")
 
 
 def execute(
@@ -131,19 +107,17 @@ def execute(
     set_: Settings = None,
     seed: Seed = None,
     seeds: Seeds = 1,
-    check_determinism: Determinism = None,
     resume: Resume = None,
     address: Address = None,
     flight: Flight = None,
     faults: Planned = None,
-    sign: Sign = None,
     detach: Detach = False,
     json: Json = False,
     timings: Timings = False,
 ) -> None:
     """Run the recipe of a module, show what it came to, and exit with its code."""
     plan = NO_FAULTS if faults is None else Faults.parse(faults)
-    way = Way(seeds, check_determinism, resume, flight, sign, plan)
+    way = Way(seeds, resume, flight, plan)
     overrides = settings_of(set_ or [])
     if seed is not None:
         if "seed" in overrides:
@@ -152,36 +126,29 @@ def execute(
     recipe = Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name, overrides=overrides)
     job = recipe.made()  # everything that can be wrong with it is said before Ray is loaded
     way.check()
-    key = None if way.sign is None else private_key(way.sign)
     if detach:
         words = [f"--set={each}" for each in set_ or []]
-        others = {
-            "--seed": seed, "--seeds": seeds, "--check-determinism": way.steps, "--resume": resume,
-            "--flight": flight,
-        }  # fmt: skip
+        others = {"--seed": seed, "--seeds": seeds, "--resume": resume, "--flight": flight}
         words += [f"{option}={value}" for option, value in others.items() if value is not None]
-        _detach(name, Path(str(module.__file__)), words, address, sign, json)
+        _detach(name, Path(str(module.__file__)), words, address, json)
         return
     if way.resume == AUTO and isinstance(job, Experiment):
         supervised.begin(job)
     from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.recipes.engine import runner  # noqa: PLC0415
-    from d5ray.recipes.engine.repeats import determinism  # noqa: PLC0415
     from d5ray.recipes.engine.repeats import seeds as series  # noqa: PLC0415
 
     begin = float(psutil.Process().create_time())
     imports = time.time() - begin
-    if way.steps is not None:
-        result = determinism.check(recipe, way.steps, address=address, quiet=json)
-    elif way.seeds > 1:
+    if way.seeds > 1:
         result = series.run(recipe, way.seeds, address=address, quiet=json)
     else:
         with supervised.telling():
             result = runner.run(
                 recipe, address=address, quiet=json, resume=way.resume, flight=way.flight, faults=way.faults
             )
-    if key is not None:
-        sign_all(result.folder, key)
+    for folder in (result.folder, *(run.folder for run in result.runs)):
+        manifest.write(folder)
     startup = {"interpreter and imports": imports, **result.startup_seconds, **_first_step(result, begin)}
     if timings:
         run_tables.timings(startup)
@@ -213,9 +180,7 @@ def main(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Iterable
     finish(app)
 
 
-def _detach(
-    name: str, file: Path, options: list[str], address: str | None, sign: Path | None, json: bool
-) -> None:
+def _detach(name: str, file: Path, options: list[str], address: str | None, json: bool) -> None:
     """Leave the run to itself, and say how to look at it."""
     from d5ray.actors.group.run_row import new_run_id  # noqa: PLC0415
     from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
@@ -225,7 +190,6 @@ def _detach(
     if not cluster or cluster == "local":
         left = detached.in_background()
     else:
-        detached.check(sign)
         left = detached.as_job(new_run_id(name), name, file, options, cluster)
     if json:
         run_tables.as_json(left.row)

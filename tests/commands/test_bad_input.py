@@ -52,7 +52,6 @@ COMMANDS = [
     pytest.param(("run", "digits_lenet", "--set", "distributed=CompressedSGD(ErrorFeedback(TopK(99999)))"),
                  ["k is 99999 of 21386 entries"], marks=pytest.mark.slow),
     (("run", "digits_lenet", "--seeds", "0"), ["seeds is 0", "at least 1"]),
-    (("run", "digits_lenet", "--check-determinism", "0"), ["--check-determinism is 0", "at least 1"]),
     (("run", "digits_lenet", "--set", "evaluate=False"), ["records no test_accuracy: set evaluate=True"]),
     (("export", "nothing", "--to", "csv"), ["'nothing'"]),
     (("show", "nothing"), ["'nothing'"]),

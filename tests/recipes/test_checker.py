@@ -18,10 +18,8 @@ import d5ray as d5
 from d5ray.actors.group.run_row import RunOrigin
 from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import table_of
-from d5ray.metrics.record.signatures import make_keys, private_key
 from d5ray.recipes.engine.checking.checker import violations
 from d5ray.recipes.engine.checking.rows import clocks
-from d5ray.recipes.engine.checking.signatures import sign_all
 from d5ray.recipes.engine.recipe import Recipe, judged, overall
 from tests.conftest import d5ray
 
@@ -392,45 +390,28 @@ def test_a_run_that_went_on_from_a_checkpoint_keeps_the_rules() -> None:
     assert violations(Run(simulated(events=(d5.events.Checkpoint(every_epochs=2),), resume=first))) == []
 
 
-# -- signed runs ---------------------------------------------------------------------------------------------
+# -- the manifest --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.full
-def test_a_signed_run_is_held_to_its_key(made: Path, tmp_path: Path) -> None:
-    """With the key: 0 as it was, 1 for a changed byte, another key and no signature, 3 for what is no key."""
-    folder = tmp_path / made.name
-    shutil.copytree(made, folder)
-    mine, other = make_keys(tmp_path / "mine"), make_keys(tmp_path / "other")
-
-    def codes(*keys: Path) -> list[int]:
-        return [d5ray("check", str(folder), "--key", str(key)).code for key in keys]
-
-    assert codes(mine) == [1]  # not signed
-    sign_all(folder, private_key(tmp_path / "mine"))
-    assert codes(mine, other, tmp_path / "mine", tmp_path / "none") == [0, 1, 3, 3]
+def test_a_run_has_a_manifest_at_its_end_which_check_holds_it_to(tmp_path: Path) -> None:
+    """No file comes later; a changed byte is named, with exit code 1, and a file of one's own is none."""
+    home = {"D5RAY_HOME": str(tmp_path / "home")}
+    (tmp_path / "mine.py").write_text(SIMULATED)
+    done = d5ray("run", str(tmp_path / "mine.py"), "--json", env=home)
+    assert done.code == 0, done.err
+    folder = Path(done.json["folder"])
+    listed = {line[66:] for line in (folder / "manifest.sha256").read_text().splitlines()}
+    assert listed == {path.name for path in folder.iterdir()} - {"manifest.sha256"}
+    (folder / "notes.txt").write_text("mine")
+    assert d5ray("check", "last", env=home).code == 0
     with (folder / "metrics.parquet").open("ab") as file:
         file.write(b" ")
-    done = d5ray("check", str(folder))  # also without a key, the folder is not what was signed
-    assert done.code == 1
-    assert "'metrics.parquet' was changed since it was signed" in done.out
+    done = d5ray("check", "last", env=home)
+    assert (done.code, "'metrics.parquet' is not what it was" in done.out) == (1, True), done.out
 
 
-@pytest.mark.full
-def test_a_run_is_signed_at_its_end(tmp_path: Path) -> None:
-    """By `d5ray run --sign`: no file comes later. A key that is none is an error before anything runs."""
-    home = {"D5RAY_HOME": str(tmp_path / "home")}
-    recipe = tmp_path / "mine.py"
-    recipe.write_text(SIGNED)
-    public = make_keys(tmp_path / "key")
-    assert d5ray("run", str(recipe), "--sign", str(public), env=home).code == 3
-    assert not (tmp_path / "home").exists()
-    done = d5ray("run", str(recipe), "--sign", str(tmp_path / "key"), env=home)
-    assert done.code == 0, done.err
-    done = d5ray("check", "last", "--key", str(public), env=home)
-    assert done.code == 0, done.out
-
-
-SIGNED = """
+SIMULATED = """
 from dataclasses import dataclass
 import d5ray as d5
 from d5ray.experiment import Experiment

@@ -11,7 +11,6 @@ import typer
 
 import d5ray as d5
 from d5ray.cli.app import app
-from d5ray.metrics.record.signatures import make_keys
 from tests.metrics.small_runs import finished
 from tests.wrong_inputs.calls import experiment, network
 from tests.wrong_inputs.trying import Case
@@ -110,7 +109,7 @@ def texts(folder: Path) -> dict[str, str]:
 
 
 def furnish(folder: Path) -> None:
-    """Lay down what the lines below name: runs, a network, keys, a recipe, and files that are wrong."""
+    """Lay down what the lines below name: runs, a network, a recipe, and files that are wrong."""
     wrong = folder / "wrong"
     (wrong / "folder").mkdir(parents=True)
     (wrong / "empty").touch()
@@ -126,7 +125,6 @@ def furnish(folder: Path) -> None:
         group.train(steps=3)
     (folder / "simulated").write_text(group.run_id)
     network().to_onnx(folder / "network.onnx")
-    make_keys(folder / "key")
     (folder / "recipe.py").write_text(RECIPE)
     (folder / "own_operator.py").write_text("def twice(x):\n    return x + x\n")
     (folder / "locked").mkdir()
@@ -145,7 +143,6 @@ def line(command: str, folder: Path, busy: int) -> dict[str, str]:
         "check": {"run": "good"},
         "replay": {"run": (folder / "simulated").read_text()},
         "rerun": {"run": (folder / "simulated").read_text()},
-        "keygen": {"path": "key"},
         "export": {"run": "good", "to": "csv"},
         "report": {"runs": "good", "output": "out.html"},
         "timeline": {"run": "good"},
@@ -191,7 +188,6 @@ NAMES = {  # of files that a command may well make
 FILES = {"an empty file", "a broken file", "a text file"}
 ZERO, MORE = {"0"}, {"0", "10**9"}
 FINE: dict[tuple[str, str], tuple[set[str], str]] = {  # what is no mistake -> why
-    ("keygen", "path"): (NAMES, "a name of a file"),
     ("export", "out"): (NAMES | {"no file"}, "a name of a file; folders above it are made"),
     ("report", "output"): (NAMES | {"no file", "a folder", "above"}, "a file, or a folder, which is made"),
     ("timeline", "output"): (NAMES | FILES, "a name of a file, whose place it takes"),
@@ -200,7 +196,6 @@ FINE: dict[tuple[str, str], tuple[set[str], str]] = {  # what is no mistake -> w
     ("bench operators", "out"): (NAMES | {"no file", "a folder"}, "a name of a file"),
     ("compare", "tolerance"): ({"0", "half"}, "0: all that differs does"),
     ("run", "seed"): (MORE, "a seed"),
-    ("run", "check_determinism"): ({"10**9"}, "as long as one has patience"),
     ("run", "flight"): (ZERO, "any port that is free"),
     ("chaos", "seed"): (MORE, "a seed"),
     ("run", "set topology"): ({"None"}, "all talk with all"),

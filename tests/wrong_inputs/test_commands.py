@@ -16,7 +16,7 @@ PARTS = 2  # of all cases, so that two processes share them
 
 @pytest.fixture
 def furnished(tmp_path: Path) -> Path:
-    """A folder with runs, a network, keys, a recipe, and files that are wrong."""
+    """A folder with runs, a network, a recipe, and files that are wrong."""
     furnish(tmp_path)
     return tmp_path
 

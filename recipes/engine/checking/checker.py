@@ -23,8 +23,8 @@ RULES: Final[tuple[Rule, ...]] = (
     check_rows.clocks, agreements, check_origin.machine, check_verdicts.invented, check_verdicts.verdicts,
 )  # fmt: skip
 LIMIT: Final = (
-    "this finds accidents and contradictions, not a careful liar: sign runs (d5ray run --sign), repeat them "
-    "(d5ray rerun)"
+    "this finds accidents and contradictions, not a careful liar: sign the run's manifest.sha256 (ssh-keygen "
+    "-Y sign), repeat it (d5ray rerun)"
 )
 
 

@@ -4,6 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from d5ray.actors.group.run_row import RunOrigin
 from d5ray.actors.group.training import TrainingRun
 from d5ray.actors.launch import launch
@@ -17,7 +20,6 @@ from d5ray.metrics.record.own_experiments import is_made_here
 from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import table_of
 from d5ray.recipes.engine.recipe import INCONCLUSIVE, judged, overall
-from d5ray.recipes.engine.repeats.determinism import losses_of
 from d5ray.recipes.engine.repeats.rerun_outcome import Rerun
 from d5ray.simulator import simulate
 from d5ray.training.events.checkpoint import Checkpoint
@@ -130,6 +132,14 @@ def _compared(run: Run, again: Run, archived: Archived, lacking: list[str]) -> R
     outcome: Literal["same", "differs", "inconclusive"]
     outcome = DIFFERS if differs else OPEN if undecided and not (promised and bits) else SAME
     return Rerun(run.name, again.name, outcome, (*differs, *open_), verdicts, away, bits, promised)
+
+
+def losses_of(samples: pa.Table) -> dict[tuple[int, int], float]:
+    """The loss that each agent recorded at each step; of a step that was done again, the last."""
+    rows = samples.filter(pc.and_(pc.equal(samples["metric"], "loss"), pc.is_valid(samples["value"])))
+    rows = rows.sort_by([("attempt", "ascending"), ("seq", "ascending")])
+    columns = (rows[name].to_pylist() for name in ("step", "rank", "value"))
+    return {(step, rank): value for step, rank, value in zip(*columns, strict=True)}
 
 
 def _away(first: Mapping[Any, float], second: Mapping[Any, float]) -> float:

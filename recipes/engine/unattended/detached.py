@@ -15,7 +15,7 @@ from typing import Final, final
 import psutil
 import pyarrow as pa
 
-from d5ray.errors import AgentError, ConfigurationError, D5Error
+from d5ray.errors import AgentError, D5Error
 from d5ray.metrics.record.artifacts import LOG
 from d5ray.metrics.record.folders import home, make_folder
 from d5ray.metrics.record.store import Run, runs_root
@@ -159,11 +159,3 @@ def _why(process: "subprocess.Popen[bytes]", log: Path) -> str:
         )
     log.unlink(missing_ok=True)
     return f"the run did not begin (exit code {process.returncode}): {said}"
-
-
-def check(sign: Path | None) -> None:
-    """Raise `ConfigurationError` for what a job cannot do."""
-    if sign is not None:
-        raise ConfigurationError(
-            f"--sign {sign}: a job of a cluster does not get your private key: leave it out, or --detach"
-        )
