@@ -1,10 +1,11 @@
-"""`d5ray sql`: one query, a shell, statements from a pipe, or a server"""
+"""`d5ray sql`: one query, a server, or the line that opens the runs in DuckDB's own shell"""
 
 import re
+import shlex
 import signal
-import sys
 import threading
-from functools import partial
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -16,11 +17,15 @@ from d5ray.errors import ConfigurationError
 from d5ray.failures.exit_codes import INTERRUPTED
 from d5ray.metrics.judge import run_series
 from d5ray.metrics.queries.run_queries import Queryable
+from d5ray.metrics.queries.sql import quoted
 from d5ray.metrics.queries.tokens import token_from
 from d5ray.metrics.record.folders import runs_root
+from d5ray.metrics.record.reader import holds_runs
+from d5ray.metrics.record.schema import TABLES
 from d5ray.metrics.record.store import Run
 
 MOST_ROWS = 1000  # of one query's result that are shown
+_PATIENCE = 5.0  # s for a query to end that was interrupted
 STATEMENT = re.compile(  # how a query begins, which no name of a run does
     r"\s*(--|/\*|\(|(select|with|from|values|table|describe|show|summarize|explain|pivot|unpivot)\s)",
     re.IGNORECASE,
@@ -79,11 +84,12 @@ def sql(
     serve: Serve = None,
     json: Json = False,
 ) -> None:
-    """Query runs with SQL (DuckDB), also while they are going on. Without a query: a shell.
+    """Query runs with SQL (DuckDB), also while they are going on.
 
-    d5ray sql "select …" asks all runs. Statements may also come from a pipe, separated by semicolons.
+    d5ray sql "select …" asks all runs. Without a query: the line that opens the runs in DuckDB's own shell.
     """
-    from d5ray.dashboards.sql import output_formats, shell  # noqa: PLC0415 - quick for those who only want help
+    from d5ray.dashboards.terminal import output_formats  # noqa: PLC0415 - quick for who only wants help
+    from d5ray.display.console import write  # noqa: PLC0415
 
     if query is None and run is not None and _is_query(run):
         run, query = None, run
@@ -97,15 +103,39 @@ def sql(
     if output is not None and query is None:
         raise ConfigurationError(f"--output {output} needs a query: d5ray sql RUN QUERY --output {output}")
     asked = _found(run, token_file, address)
+    if query is None:
+        write(f"{opened_by(asked)}\n")
+        return
     try:
-        if query is None:
-            found = partial(_found, token_file=token_file, address=address)
-            talk = shell.Shell(asked, found, rows=rows or shell.ROWS, format=format)
-            talk.interactive() if sys.stdin.isatty() else talk.piped(sys.stdin)
-        else:
-            shell.interruptible(asked, lambda: _once(asked, query, format, output, rows, json))
+        _interruptible(asked, lambda: _once(asked, query, format, output, rows, json))
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+
+
+def opened_by(asked: Queryable) -> str:
+    """The line for a shell that opens the runs in `duckdb`, each table as a view of its files."""
+    if isinstance(asked, run_series.RunSeries):
+        folders = [run.folder for run in asked.runs]
+    else:
+        folders = [asked.folder] if isinstance(asked, Run) else []
+    if folders and holds_runs(folders[0]):
+        folders = sorted(path for path in folders[0].iterdir() if path.is_dir())
+    files = {
+        name: [file for folder in folders if (file := folder.resolve() / f"{name}.parquet").is_file()]
+        for name in TABLES
+    }
+    if not files["samples"]:
+        raise ConfigurationError(
+            f"{asked!r} has no finished run in a folder of this machine, which DuckDB could open: give a "
+            'query, d5ray sql RUN "select …"'
+        )
+    views = (
+        f"create or replace view {name} as from read_parquet([{', '.join(map(quoted, found))}], "
+        "union_by_name = true, hive_partitioning = false);"
+        for name, found in files.items()
+        if found
+    )
+    return f"duckdb -cmd {shlex.quote(' '.join(views))}"
 
 
 def _is_query(text: str) -> bool:
@@ -119,8 +149,7 @@ def _is_query(text: str) -> bool:
 def _once(
     asked: Queryable, query: str, format: str, output: Path | None, rows: int | None, json: bool
 ) -> None:
-    from d5ray.dashboards.sql import output_formats  # noqa: PLC0415
-    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
+    from d5ray.dashboards.terminal import output_formats, run_tables  # noqa: PLC0415
     from d5ray.display.console import err  # noqa: PLC0415
 
     if json and output is None:
@@ -132,6 +161,35 @@ def _once(
             count = output_formats.write(answer, format, output)
         if output is not None:
             err().print(f"{count:,} rows in {output}", style="dim")
+
+
+def _interruptible(run: Queryable, ask: Callable[[], None]) -> None:
+    """Run a function on a thread of its own, so that Ctrl-C ends the query and nothing else."""
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            ask()
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            done.set()
+
+    source, done = run.source, threading.Event()  # joining a thread and Ctrl-C do not go together in 3.11
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        while not done.wait(0.1):
+            pass
+    except KeyboardInterrupt:
+        end = time.monotonic() + _PATIENCE
+        source.interrupt()
+        while not done.wait(0.1) and time.monotonic() < end:
+            source.interrupt()  # again: before it has begun a query cannot be interrupted
+        if not done.is_set():  # it goes on alone; the next query gets a connection of its own
+            run.close()
+        raise
+    if failed:
+        raise failed[0]
 
 
 def _found(name: str | None, token_file: Path | None, address: str | None) -> Queryable:
@@ -149,8 +207,6 @@ def _found(name: str | None, token_file: Path | None, address: str | None) -> Qu
         return Run(name, token=token_from(token_file) if name.startswith("grpc") else None)
     if token_file is not None:
         raise ConfigurationError("--token-file is for a server, grpc+tcp://HOST:PORT: leave it out here")
-    from d5ray.metrics.record.reader import holds_runs  # noqa: PLC0415
-
     return Run(Path(name)) if name and holds_runs(Path(name)) else run_series.find(name)
 
 

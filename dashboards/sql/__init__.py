@@ -1,1 +1,0 @@
-"""The SQL shell, and the formats of its answers"""
