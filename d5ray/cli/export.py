@@ -18,7 +18,7 @@ def export(
         str,
         typer.Option(
             metavar="FORMAT",
-            help="csv, json, benchmarker, tensorboard or mlflow; or the trained model: safetensors, "
+            help="csv, benchmarker, tensorboard or mlflow; or the trained model: safetensors, "
             "state_dict, onnx or keras.",
         ),
     ],

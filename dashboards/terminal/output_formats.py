@@ -11,7 +11,6 @@ import pyarrow as pa
 from d5ray.dashboards.terminal.run_tables import finite
 from d5ray.display import console
 from d5ray.errors import ConfigurationError, StorageError, nearest
-from d5ray.metrics.exports.spreadsheet_formulas import disarmed
 from d5ray.metrics.queries.source import Answer
 
 TEXT = ("csv", "json")
@@ -59,7 +58,7 @@ def _csv(answer: Answer, file: IO[bytes]) -> int:
 
     try:
         with csv.CSVWriter(file, answer.schema) as writer:
-            return _counted(answer, lambda batch: writer.write_batch(disarmed(batch)))
+            return _counted(answer, writer.write_batch)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ConfigurationError(f"CSV cannot hold this: {error}: take --format json") from error
 

@@ -15,7 +15,7 @@ COMMANDS = (
     ("runs",), ("show", "r"), ("show", "--json", "r"), ("show", "r", "--environment"), ("check", "r"),
     ("replay", "r"), ("compare", "good", "r"), ("sql", "r", "from samples"), ("sql", "r", "from runs"),
     ("sql", "r", "from summary"), ("export", "r", "--to", "csv", "--out", "OUT/csv"),
-    ("export", "r", "--to", "json", "--out", "OUT/json"), ("timeline", "r", "--output", "OUT/t.json"),
+    ("timeline", "r", "--output", "OUT/t.json"),
     ("export", "r", "--to", "benchmarker", "--out", "OUT/b"), ("report", "r", "--output", "OUT/r.html"),
 )  # fmt: skip
 

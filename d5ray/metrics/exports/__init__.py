@@ -1,1 +1,1 @@
-"""Runs for other programs: CSV, JSON, benchmarker's schema, TensorBoard, MLflow, Prometheus"""
+"""Runs for other programs: CSV, benchmarker's schema, TensorBoard, MLflow, Prometheus"""

@@ -3,7 +3,7 @@
 All its keys, with null for what was not measured. `hostname`, `linux`, `shape_x_train` and `time` are those
 of its first published form. Times are of the steps after the warm-up, of the slowest agent: `time_total` is
 their sum and `time_batch` their mean; `time_epoch` is the mean times the steps of an epoch. d5ray's medians
-with intervals have no place in it: export to json for them.
+with intervals have no place in it: `d5ray sql RUN "select * from summary" --format json` has them.
 """
 
 import json

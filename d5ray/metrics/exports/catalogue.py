@@ -6,7 +6,6 @@ from d5ray.checks import check_kind, check_path
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.metrics.exports.benchmarker import BenchmarkerExporter
 from d5ray.metrics.exports.csv_tables import CSVExporter
-from d5ray.metrics.exports.document import DocumentExporter
 from d5ray.metrics.exports.exporter import Exporter
 from d5ray.metrics.exports.mlflow_store import MLflowExporter
 from d5ray.metrics.exports.tensorboard_events import TensorBoardExporter
@@ -15,10 +14,8 @@ from d5ray.metrics.record.reader import Run
 
 FORMATS: dict[str, Exporter] = {
     exporter.name: exporter
-    for exporter in (
-        CSVExporter(), DocumentExporter(), BenchmarkerExporter(), TensorBoardExporter(), MLflowExporter()
-    )
-}  # fmt: skip
+    for exporter in (CSVExporter(), BenchmarkerExporter(), TensorBoardExporter(), MLflowExporter())
+}
 
 
 def export(run: Run, to: str, out: str | Path | None = None) -> Path:

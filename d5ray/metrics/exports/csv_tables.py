@@ -1,9 +1,7 @@
 """A run as a folder of CSV files, one for each of its tables
 
 The columns are those of the tables. A missing value is an empty field, an empty text is `""`; a measured
-value that is not a number is `nan`. Instants are in UTC with nanoseconds. A text that a spreadsheet would
-take for a formula has an apostrophe before it, see `d5ray.metrics.exports.spreadsheet_formulas`; numbers
-never have.
+value that is not a number is `nan`. Instants are in UTC with nanoseconds.
 """
 
 from pathlib import Path
@@ -12,7 +10,6 @@ from typing import ClassVar, final
 import pyarrow as pa
 
 from d5ray.metrics.exports.exporter import WholeExporter
-from d5ray.metrics.exports.spreadsheet_formulas import disarmed
 from d5ray.metrics.record.reader import Run
 
 
@@ -28,7 +25,7 @@ class CSVExporter(WholeExporter):
 
         target.mkdir()
         for name, table in run.tables().items():
-            pyarrow.csv.write_csv(disarmed(_plain(table)), target / f"{name}.csv")
+            pyarrow.csv.write_csv(_plain(table), target / f"{name}.csv")
 
 
 def _plain(table: pa.Table) -> pa.Table:
