@@ -105,7 +105,8 @@ def test_refusals_say_that_it_is_linux_they_need(tmp_path: Path) -> None:
     told = hidden(REFUSALS, tmp_path)
     assert "shared memory between agents needs Linux, this is darwin" in told
     assert (
-        "d5ray chaos finds the processes of a run in /proc, which Linux alone has, and this is darwin" in told
+        "a campaign of faults finds the processes of a run in /proc, which Linux alone has, and this is "
+        "darwin" in told
     )
     assert "shared memory note none, as this is darwin" in told
     assert "--shm-size" not in told

@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from d5ray.cli import bench, dashboard
-from d5ray.cli.chaos import chaos
 from d5ray.cli.check import check
 from d5ray.cli.compare import compare
 from d5ray.cli.doctor import doctor
@@ -52,7 +51,7 @@ app.add_typer(dashboard.app, name="dashboard")
 app.command("list")(list_recipes)
 app.command()(resize)
 for each in (
-    runs, show, stop, compare, check, tune, chaos, replay, rerun, export, report, timeline, network,
+    runs, show, stop, compare, check, tune, replay, rerun, export, report, timeline, network,
     doctor,
 ):  # fmt: skip
     app.command()(each)

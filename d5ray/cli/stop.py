@@ -10,7 +10,8 @@ import typer
 
 from d5ray.cli.run_names import reading
 from d5ray.errors import AccessError, AgentError, ConfigurationError
-from d5ray.recipes.engine.command import Address, Json
+from d5ray.metrics.record.reader import Run
+from d5ray.recipes.engine.command import Json
 
 STOP_SECONDS = 30.0  # for a run to end
 LOOK_SECONDS = 0.05
@@ -18,46 +19,30 @@ LOOK_SECONDS = 0.05
 
 @reading
 def stop(
-    run: Annotated[
-        str,
-        typer.Argument(metavar="RUN", help="A run's name, the beginning of one, 'last', or a job's name."),
-    ],
-    address: Address = None,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, the beginning of one, or 'last'.")],
     json: Json = False,
 ) -> None:
-    """End a run that goes on, as Ctrl-C does: what was measured is kept, its row says interrupted.
-
-    With --address: a job that `d5ray run --detach` gave to a Ray cluster.
-    """
+    """End a run that goes on, as Ctrl-C does: what was measured is kept, its row says interrupted."""
     from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.display.console import out  # noqa: PLC0415
-    from d5ray.metrics.record.reader import Run  # noqa: PLC0415
 
-    if address is not None:
-        from d5ray.actors.session import jobs  # noqa: PLC0415 - imports Ray
-
-        name, status = run, jobs.stop(address, run)
-    else:
-        found = Run.find(run)
-        name, status = found.name, _ended(found)
+    found = Run.find(run)
+    status = _ended(found)
     if json:
-        run_tables.as_json({"run": name, "status": status})
+        run_tables.as_json({"run": found.name, "status": status})
     else:
-        out().print(f"{name}  {status}")
+        out().print(f"{found.name}  {status}")
 
 
-def _ended(run: object) -> str:
+def _ended(run: Run) -> str:
     """Interrupt a run's driver; the status with which it ended."""
-    from d5ray.metrics.record.reader import Run  # noqa: PLC0415
-
-    assert isinstance(run, Run)
     row = run.row
     if row["status"] != "running":
         raise ConfigurationError(f"the run {run.name} is {row['status']}: there is nothing to stop")
     if row["host"] != platform.node():
         raise ConfigurationError(
             f"the run {run.name} goes on on {row['host']}, this is {platform.node()}: stop it there, or its "
-            "job with --address"
+            "job with `ray job stop`"
         )
     pid = row["driver_pid"]
     try:

@@ -1,7 +1,6 @@
 """The command line of any recipe: `d5ray run`, or the recipe's file as a program"""
 
 import inspect
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -14,11 +13,9 @@ import psutil
 import pyarrow.compute as pc
 import typer
 
-from d5ray.archive.unfinished import AUTO
 from d5ray.checks import check_address, check_count
 from d5ray.distributed.faults.plan import Faults
 from d5ray.errors import ConfigurationError
-from d5ray.experiment import Experiment
 from d5ray.failures.finish import finish
 from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.record import manifest
@@ -27,7 +24,6 @@ from d5ray.recipes.engine import library
 from d5ray.recipes.engine.parsing.texts import settings_of
 from d5ray.recipes.engine.recipe import Recipe, Result
 from d5ray.recipes.engine.repeats.seeds import MOST_SEEDS
-from d5ray.recipes.engine.unattended import detached, supervised
 
 NO_FAULTS = Faults()
 FRAMEWORK_IMPORT = "  of which framework import"  # in `TrainingGroup.startup_seconds`
@@ -44,7 +40,7 @@ Resume = Annotated[
     typer.Option(
         metavar="RUN_OR_FOLDER",
         help="Go on from a checkpoint: of a run, 'last', a folder, s3://bucket/folder, or this very one; "
-        "'auto': of the last run like this if that did not end well, and again whenever Ray dies.",
+        "'auto': of the last run like this if that did not end well.",
     ),
 ]
 Address = Annotated[
@@ -66,14 +62,6 @@ Planned = Annotated[
         "--faults",
         metavar="PLAN",
         help="What happens to the run by plan, such as 'kill(agent=1, at_step=3)'.",
-    ),
-]
-Detach = Annotated[
-    bool,
-    typer.Option(
-        "--detach",
-        help="Leave the run to itself: as a job of the cluster, or with an embedded Ray a process with its "
-        "log in the run's folder. `d5ray stop` ends it.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")]
@@ -111,7 +99,6 @@ def execute(
     address: Address = None,
     flight: Flight = None,
     faults: Planned = None,
-    detach: Detach = False,
     json: Json = False,
     timings: Timings = False,
 ) -> None:
@@ -124,16 +111,8 @@ def execute(
             raise ConfigurationError("--seed and --set seed are the same: give one of them")
         overrides["seed"] = seed
     recipe = Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name, overrides=overrides)
-    job = recipe.made()  # everything that can be wrong with it is said before Ray is loaded
+    recipe.made()  # everything that can be wrong with it is said before Ray is loaded
     way.check()
-    if detach:
-        words = [f"--set={each}" for each in set_ or []]
-        others = {"--seed": seed, "--seeds": seeds, "--resume": resume, "--flight": flight}
-        words += [f"{option}={value}" for option, value in others.items() if value is not None]
-        _detach(name, Path(str(module.__file__)), words, address, json)
-        return
-    if way.resume == AUTO and isinstance(job, Experiment):
-        supervised.begin(job)
     from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.recipes.engine import runner  # noqa: PLC0415
     from d5ray.recipes.engine.repeats import seeds as series  # noqa: PLC0415
@@ -143,10 +122,9 @@ def execute(
     if way.seeds > 1:
         result = series.run(recipe, way.seeds, address=address, quiet=json)
     else:
-        with supervised.telling():
-            result = runner.run(
-                recipe, address=address, quiet=json, resume=way.resume, flight=way.flight, faults=way.faults
-            )
+        result = runner.run(
+            recipe, address=address, quiet=json, resume=way.resume, flight=way.flight, faults=way.faults
+        )
     for folder in (result.folder, *(run.folder for run in result.runs)):
         manifest.write(folder)
     startup = {"interpreter and imports": imports, **result.startup_seconds, **_first_step(result, begin)}
@@ -178,25 +156,6 @@ def main(fixed: Mapping[str, Any], mutable: Mapping[str, Any], metrics: Iterable
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command(help=(module.__doc__ or "").partition("\n")[0])(with_options(lambda: (module, name)))
     finish(app)
-
-
-def _detach(name: str, file: Path, options: list[str], address: str | None, json: bool) -> None:
-    """Leave the run to itself, and say how to look at it."""
-    from d5ray.actors.group.run_row import new_run_id  # noqa: PLC0415
-    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
-    from d5ray.display.console import err, out  # noqa: PLC0415
-
-    cluster = address or os.environ.get("RAY_ADDRESS")
-    if not cluster or cluster == "local":
-        left = detached.in_background()
-    else:
-        left = detached.as_job(new_run_id(name), name, file, options, cluster)
-    if json:
-        run_tables.as_json(left.row)
-        return
-    out().print(left.run or left.job)
-    for line in left.told:
-        err().print(line, style="dim")
 
 
 def _show(result: Result, json: bool, startup: dict[str, float]) -> None:

@@ -299,6 +299,15 @@ def test_what_is_no_campaign_is_one_sentence() -> None:
         drawn(EXPERIMENT, 1, 1, steps=1, seconds=1.0, victims=("conductor",))
 
 
+CAMPAIGN = """
+import json, sys
+from d5ray.recipes.engine.chaos.campaign import campaign
+found = campaign({!r}, **{!r})
+print(json.dumps(found.as_data()))
+sys.exit({{"PASS": 0, "FAIL": 1}}.get(found.verdict, 2))
+"""
+
+
 def endure(
     tmp_path: Path, text: str, trials: int, address: str | None, seed: int = SEED, **drawn_from: Any
 ) -> None:
@@ -368,10 +377,11 @@ def test_trials_of_full_shared_memory_end_as_promised(communicator: str, tmp_pat
     recipe = tmp_path / "small.py"
     recipe.write_text(RECIPE)
     own = unshared()
-    chaos = 'mount -t tmpfs -o size=512m tmpfs /dev/shm; exec "$0" -m d5ray chaos "$@"'
-    words = ("--trials", "10", "--seed", "1", "--kinds", "fill_shared_memory", "--json")
+    chaos = 'mount -t tmpfs -o size=512m tmpfs /dev/shm; exec "$0" -c "$@"'
+    drawn_from = {"kinds": ["fill_shared_memory"], "settings": {"communicator": communicator}}
+    code = CAMPAIGN.format(str(recipe), {"trials": 10, "seed": 1, **drawn_from})
     done = subprocess.run(
-        [*own, chaos, sys.executable, str(recipe), *words, "--set", f"communicator={communicator}"],
+        [*own, chaos, sys.executable, code],
         env=os.environ | {"D5RAY_HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -382,7 +392,7 @@ def test_ctrl_c_in_a_campaign_leaves_nothing(tmp_path: Path) -> None:
     """In the midst of a trial: undecided, exit code 2, no process."""
     recipe = tmp_path / "small.py"
     recipe.write_text(RECIPE)
-    command = [sys.executable, "-m", "d5ray", "chaos", str(recipe), "--trials", "5", "--json"]
+    command = [sys.executable, "-c", CAMPAIGN.format(str(recipe), {"trials": 5})]
     mark = f"d5ray-{time.time_ns()}"
     process = subprocess.Popen(command, env=os.environ | {"D5RAY_TEST": mark}, stdout=subprocess.PIPE)
     time.sleep(30)

@@ -151,7 +151,6 @@ def line(command: str, folder: Path, busy: int) -> dict[str, str]:
         "resize": {"run": "good", "agents": "2"},
         "stop": {"run": "good"},
         "tune": {"recipe": str(folder / "recipe.py"), "over": "optimizer.learning_rate=[0.1, 0.2]"},
-        "chaos": {"recipe": str(folder / "recipe.py"), "trials": "1"},
         "bench operators": {"to": "csv"},
         "bench operator": {"names": f"{folder / 'own_operator.py'}:twice", "shapes": "3", "to": "csv"},
         "bench network": {"model": "mlp", "shape": "8", "classes": "3", "batch": "2", "to": "csv"},
@@ -197,7 +196,6 @@ FINE: dict[tuple[str, str], tuple[set[str], str]] = {  # what is no mistake -> w
     ("compare", "tolerance"): ({"0", "half"}, "0: all that differs does"),
     ("run", "seed"): (MORE, "a seed"),
     ("run", "flight"): (ZERO, "any port that is free"),
-    ("chaos", "seed"): (MORE, "a seed"),
     ("run", "set topology"): ({"None"}, "all talk with all"),
     ("run", "set agents"): ({"None"}, "two"),
     ("run", "set mesh"): ({"None"}, "no mesh"),
@@ -248,8 +246,8 @@ FINE: dict[tuple[str, str], tuple[set[str], str]] = {  # what is no mistake -> w
 
 
 # The right lines need a run that goes on, or start some: tests/actors/group/test_replacing.py,
-# tests/commands/test_unattended.py, tests/recipes/test_chaos.py.
-OF_REAL_RUNS = {"replay", "resize", "stop", "chaos"}
+# tests/commands/test_unattended.py.
+OF_REAL_RUNS = {"replay", "resize", "stop"}
 
 
 def all_cases(folder: Path) -> list[Case]:

@@ -19,7 +19,6 @@ PICKLED = "experiment.pickle"  # code: where the experiment has the user's own
 MODEL = "model.safetensors"  # the trained model
 PARAMETERS = "parameters.npz"  # at the end: an array (n,) for each agent, by rank
 ENDINGS = ("parquet", "arrows")
-LOG = "log.txt"  # the output of a run that was detached from its terminal
 MOST_BYTES = 2**28  # of parameters that are kept; beyond that, those of the first agents
 
 

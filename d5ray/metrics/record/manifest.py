@@ -7,7 +7,6 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-from d5ray.metrics.record.artifacts import LOG
 from d5ray.metrics.record.files import storing
 
 MANIFEST: Final = "manifest.sha256"
@@ -52,7 +51,7 @@ def _lines(folder: Path) -> list[str]:
         for path in folder.rglob("*")
         if path.is_file() and not path.is_symlink()
     }
-    return [_line(_digest(names[name]), name) for name in sorted(names.keys() - {MANIFEST, SIGNATURE, LOG})]
+    return [_line(_digest(names[name]), name) for name in sorted(names.keys() - {MANIFEST, SIGNATURE})]
 
 
 def _line(digest: str, name: str) -> str:

@@ -2,7 +2,7 @@
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
@@ -101,20 +101,18 @@ def campaign(
     kinds: Sequence[str] = USUAL_KINDS,
     settings: Mapping[str, Any] | None = None,
     address: str | None = None,
-    watch: Callable[[Iterable[Trial]], Iterable[Trial]] = iter,
-    told: Callable[[Judged], None] = lambda _: None,
 ) -> Campaign:
     """Run a recipe so often under drawn faults, and judge each run. Ctrl-C ends it, and leaves it undecided.
 
     settings: for keys that are not FIXED. address: of a Ray cluster of this machine that the trials share and
     nobody else uses meanwhile; without one each has an embedded Ray, as those have in any case that end Ray.
-    watch: shows how far it is; told: hears of every trial. Raises `ConfigurationError` where the undisturbed
+    Raises `ConfigurationError` where the undisturbed
     run does not complete, or the disk of the runs is not to be filled.
     """
     check_count("trials", trials, 1, MOST_TRIALS)
     if not Path("/proc").is_dir():
         raise ConfigurationError(
-            "d5ray chaos finds the processes of a run in /proc, which Linux alone has, and this is "
+            "a campaign of faults finds the processes of a run in /proc, which Linux alone has, and this is "
             f"{sys.platform}: run it on Linux, or plan faults with --faults"
         )
     check_drawn(seed, victims, kinds)
@@ -135,11 +133,10 @@ def campaign(
     bound = 3.0 * alone + START_SECONDS + STOP_SECONDS + 2 * STUCK_SECONDS + experiment.timeout_seconds
     done: list[Judged] = []
     try:
-        for trial in watch(planned):
+        for trial in planned:
             with _home() as folder:
                 process = ended([*trial.arguments(recipe, address), "--json"], Path(folder), bound, address)
                 done.append(judged(trial, process, experiment, Path(folder), bound))
-            told(done[-1])
     except KeyboardInterrupt:
         pass
     return Campaign(recipe, seed, alone, tuple(done), trials)
