@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import psutil
@@ -25,8 +26,9 @@ from d5ray.actors.session.ray_processes import HEAD_SECONDS
 from d5ray.errors import PlacementError, RayLost
 from d5ray.experiment import Experiment
 from d5ray.networks.device import BestDevice, GPUDevice
-from d5ray.networks.graph import available_memory
 
+GROUPS: Final = Path("/sys/fs/cgroup")
+LIMITS: Final = ("memory.max", "memory/memory.limit_in_bytes")  # of a control group
 AGENT_BYTES: Final = 200 << 20  # that a process with Ray and PyTorch does not share, before any model
 PLACEMENT_SECONDS = 60.0  # for a busy cluster to make room
 
@@ -79,9 +81,24 @@ def strategy(bundles: PlacementGroup | None, rank: int) -> PlacementGroupSchedul
     return PlacementGroupSchedulingStrategy(bundles, placement_group_bundle_index=rank)
 
 
+def memory_bytes(root: Path = GROUPS) -> int:
+    """Bytes that this machine has, or that its container may have. root: where control groups are mounted."""
+    limits = [_number(root / limit) for limit in LIMITS]
+    machine: int = psutil.virtual_memory().total
+    return min([machine, *(limit for limit in limits if limit is not None)])
+
+
+def _number(file: Path) -> int | None:
+    """The number in a file of the kernel; None if there is no file, or it says "max"."""
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return None
+
+
 def check_memory(agents: int) -> None:
     """Raise `PlacementError` where this machine's memory cannot hold the processes of that many agents."""
-    total = available_memory.total()
+    total = memory_bytes()
     if agents * AGENT_BYTES > total:
         raise PlacementError(
             f"{agents} agents are as many processes of some {AGENT_BYTES >> 20} MiB each, "

@@ -1,20 +1,20 @@
-"""An ONNX file, and the data files beside it: read within bounds, and nothing else."""
+"""An ONNX file, its bytes or a model in memory, and the data files beside it
 
-import mmap
-import os
+A model is trusted as a program is: its sizes are believed.
+"""
+
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import final
 
 import onnx
-from google.protobuf.message import DecodeError, EncodeError
+from google.protobuf.message import DecodeError, Message
+from onnx.external_data_helper import load_external_data_for_tensor
 
 from d5ray.errors import ConfigurationError
-from d5ray.networks.graph.available_memory import check_room
-from d5ray.networks.graph.protobuf_wire import check_wire
 
 LARGEST = 2**31 - 1  # bytes of a message, which is protobuf's own limit; large values stand in data files
 
@@ -35,10 +35,9 @@ def open_model(source: str | PathLike[str] | bytes | onnx.ModelProto) -> Opened:
     Raises `ConfigurationError` where there is none.
     """
     if isinstance(source, onnx.ModelProto):
-        try:
-            return Opened(_parsed(source.SerializeToString(), "the model"), "the model", None)
-        except (EncodeError, ValueError) as error:
-            raise ConfigurationError(f"the model cannot be copied: {error}") from error
+        copy = onnx.ModelProto()
+        copy.CopyFrom(source)
+        return Opened(copy, "the model", None)
     if isinstance(source, (bytes, bytearray, memoryview)):
         return Opened(_parsed(bytes(source), "the model"), "the model", None)
     if not isinstance(source, (str, PathLike)):
@@ -48,100 +47,72 @@ def open_model(source: str | PathLike[str] | bytes | onnx.ModelProto) -> Opened:
         )
     path = Path(source)
     what = f"the file {str(path)!r}"
-    size = _size(path, what)
-    if size > LARGEST:
-        raise ConfigurationError(
-            f"{what} has {size:,} bytes, and an ONNX model at most {LARGEST:,}: keep its values in a data "
-            "file beside it (external data)"
-        )
-    check_room(3 * size, what)
     try:
-        with path.open("rb") as file:
-            if size:
-                with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as mapped:
-                    check_wire(mapped, onnx.ModelProto.DESCRIPTOR, what)
-            return Opened(_message(file.read(size), what), what, path.resolve().parent)
-    except OSError as error:
-        raise ConfigurationError(f"{what} cannot be read: {error.strerror or error}") from error
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise ConfigurationError(f"{what} is no ordinary file: give the path of an ONNX file")
+        if found.st_size > LARGEST:
+            raise ConfigurationError(
+                f"{what} has {found.st_size:,} bytes, and an ONNX model at most {LARGEST:,}: keep its values "
+                "in a data file beside it (external data)"
+            )
+        return Opened(_parsed(path.read_bytes(), what), what, path.resolve().parent)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{what} cannot be read: {getattr(error, 'strerror', error)}") from error
 
 
 def external_data(tensor: onnx.TensorProto, size: int, folder: Path | None, what: str) -> bytes:
     """The bytes of a tensor that stand in a data file. Raises `ConfigurationError` unless all is in order.
 
-    size: how many bytes the tensor's type and shape take. folder: outside of it nothing is read.
+    size: how many bytes the tensor's type and shape take. folder: ONNX reads nothing outside of it.
     """
-    said = {each.key: each.value for each in tensor.external_data}
-    path = _data_file(said.get("location", ""), folder, what)
-    offset, length = _whole(said, "offset", 0, what), _whole(said, "length", size, what)
-    if length != size:
+    if folder is None:
         raise ConfigurationError(
-            f"{what} is said to have {length:,} bytes in {path.name!r}, and its type and shape take {size:,}"
+            f"{what} stands in a data file, and where that is cannot be known: give the path of the ONNX "
+            "file, not its contents"
         )
-    there = _size(path, f"the data file {str(path)!r} of {what}")
-    if offset + size > there:
-        raise ConfigurationError(
-            f"{what} is said to stand at the bytes {offset:,} to {offset + size:,} of {path.name!r}, which "
-            f"has {there:,}: the file is truncated, or not the model's"
-        )
-    check_room(size, what)
+    loaded = onnx.TensorProto()
+    loaded.CopyFrom(tensor)
+    if not any(each.key == "length" for each in loaded.external_data):
+        loaded.external_data.add(key="length", value=str(size))
     try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            data = file.read(size)
-    except OSError as error:
-        raise ConfigurationError(f"{what} cannot be read from {str(path)!r}: {error.strerror}") from error
+        load_external_data_for_tensor(loaded, str(folder))
+    except Exception as error:  # ONNX's own code raises whatever it comes upon
+        raise ConfigurationError(
+            f"{what} cannot be read from its data file, which must be in the model's own folder, {folder}: "
+            f"{error}"
+        ) from error
+    data: bytes = loaded.raw_data
     if len(data) != size:
-        raise ConfigurationError(f"{what}: {path.name!r} became shorter while it was read")
+        raise ConfigurationError(
+            f"{what} has {len(data):,} bytes in its data file, and its type and shape take {size:,}"
+        )
     return data
 
 
 def _parsed(data: bytes, what: str) -> onnx.ModelProto:
-    check_wire(data, onnx.ModelProto.DESCRIPTOR, what)
-    return _message(data, what)
-
-
-def _message(data: bytes, what: str) -> onnx.ModelProto:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
+        wrong = next((text for text in _texts(model) if isinstance(text, bytes)), None)
     except (DecodeError, ValueError) as error:
-        raise ConfigurationError(f"{what} is no ONNX model, or a corrupt one: {error}") from error
+        raise _corrupt(what, error) from error
+    if wrong is not None:
+        raise _corrupt(what, f"the name {wrong[:40]!r} is no text in UTF-8")
     return model
 
 
-def _size(path: Path, what: str) -> int:
-    """The bytes of a file; nothing but an ordinary file is opened."""
-    try:
-        found = path.stat()
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{what} cannot be read: {getattr(error, 'strerror', error)}") from error
-    if not stat.S_ISREG(found.st_mode):
-        raise ConfigurationError(f"{what} is no ordinary file: give the path of an ONNX file")
-    return found.st_size
-
-
-def _data_file(location: str, folder: Path | None, what: str) -> Path:
-    if folder is None:
-        raise ConfigurationError(
-            f"{what} stands in a data file, {location!r}, and where that is cannot be known: give the path "
-            "of the ONNX file, not its contents"
-        )
-    inside = Path(location)
-    plain = bool(location) and not inside.is_absolute() and ".." not in inside.parts
-    if plain and "\0" not in location and "\\" not in location:
-        resolved = Path(os.path.realpath(folder / inside))
-        if resolved.is_relative_to(folder):
-            return resolved
-    raise ConfigurationError(
-        f"{what} is said to stand in {location!r}: data files must be in the model's own folder, {folder}, "
-        "and not lead out of it; nothing was read"
+def _corrupt(what: str, why: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"{what} is no ONNX model, or a truncated or corrupt one ({why}): get it again, or export it again"
     )
 
 
-def _whole(said: Mapping[str, str], key: str, default: int, what: str) -> int:
-    text = said.get(key, "")
-    if not text:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise ConfigurationError(f"{what} has {key} {text!r} in its data file: it must be an integer")
-    return int(text)
+def _texts(message: Message) -> Iterator[str | bytes]:
+    """All texts of a message and those in it; protobuf gives bytes for one that is none."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for each in [value] if isinstance(value, Message) else value:
+                yield from _texts(each)
+        elif field.type == field.TYPE_STRING:
+            yield from [value] if isinstance(value, (str, bytes)) else value

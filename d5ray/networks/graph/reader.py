@@ -11,7 +11,6 @@ import onnx
 from onnx import checker, helper, inliner, numpy_helper, shape_inference
 
 from d5ray.errors import ConfigurationError
-from d5ray.networks.graph.available_memory import check_room
 from d5ray.networks.graph.control_flow import decided
 from d5ray.networks.graph.files import open_model
 from d5ray.networks.graph.functions import check_functions
@@ -28,7 +27,7 @@ from d5ray.networks.graph.schemas import (
     is_supported,
     refuse,
 )
-from d5ray.networks.graph.tensors import is_external, read_only, size_of, value_of
+from d5ray.networks.graph.tensors import read_only, value_of
 from d5ray.networks.graph.writer import KIND
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
@@ -51,10 +50,10 @@ class _Values:
 def read(source: str | PathLike[str] | bytes | onnx.ModelProto) -> tuple[Graph, dict[str, TensorDescriptor]]:
     """The graph of a model, and what the model says of its outputs.
 
-    Raises `ConfigurationError` for what is corrupt, hostile, or cannot be computed.
+    Raises `ConfigurationError` for what is corrupt, or cannot be computed.
 
-    Before ONNX's own code sees the model, the values are taken out of it, and it is known to be whole,
-    without circles, and of bearable size.
+    Before ONNX's own code sees the model, the values are taken out of it, and it is known to be whole and
+    without circles.
     """
     opened = open_model(source)
     model, folder, what = opened.model, opened.folder, opened.what
@@ -132,8 +131,6 @@ def _take_values(graph: onnx.GraphProto, folder: Path | None, what: str) -> _Val
             f"{what} holds the sparse tensor {graph.sparse_initializer[0].values.name!r}: make it a dense one"
         )
     values = _Values()
-    sizes = [size_of(each, f"the tensor {each.name!r}") for each in graph.initializer if is_external(each)]
-    check_room(sum(sizes), f"the values of {what}")
     small = []
     for tensor in graph.initializer:
         name = tensor.name

