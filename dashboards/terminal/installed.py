@@ -19,7 +19,6 @@ EXTRAS = {  # of d5ray -> its distributions, of which one is enough, and what it
     "dashboard": (("dash",), "the live page, reports, and dashboards for Grafana"),
     "export": (("tensorboard",), "d5ray export --to tensorboard, and mlflow"),
     "huggingface": (("datasets",), "data sets of Hugging Face's"),
-    "video": (("av",), "UCF101's videos"),
     "rl": (("gymnasium",), "environments such as cartpole's"),
     "tune": (("optuna",), "searchers for d5.tune beside Ray Tune's own"),
     "text": (("sacrebleu",), "tokens of byte pairs, and BLEU"),

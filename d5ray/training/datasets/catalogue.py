@@ -27,7 +27,6 @@ from d5ray.training.datasets.text import load_stdlib, load_text, load_wikitext
 from d5ray.training.datasets.tfrecord import load_tfrecord
 from d5ray.training.datasets.tokens import load_tokens
 from d5ray.training.datasets.translation import load_translation
-from d5ray.training.datasets.ucf101 import load_ucf101
 from d5ray.training.datasets.webdataset import load_webdataset
 
 # Loaders of data that an installed package carries, that is made, or that is the user's own: called with the
@@ -67,7 +66,6 @@ PUBLISHED: dict[str, Callable[..., Dataset]] = {
     "speech_commands": load_speech_commands,
     "coco": load_coco,
     "criteo": load_criteo,
-    "ucf101": load_ucf101,
 }
 
 

@@ -1,4 +1,4 @@
-"""Claims about TFRecord, WebDataset and UCF101: any sample in any order, and damage by its place"""
+"""Claims about TFRecord and WebDataset: any sample in any order, and damage by its place"""
 
 import pickle
 from collections.abc import Callable
@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError, D5Error, DataError
@@ -175,59 +174,3 @@ def test_files_that_are_not_there_are_missed(tmp_path: Path) -> None:
                 kind(path, 2)
         with pytest.raises(D5Error, match="classes is 0"):
             kind(tmp_path, 0)
-
-
-# -- UCF101 ------------------------------------------------------------------------------------------------
-
-
-def actions(folder: Path, *, videos: bool) -> None:
-    """Two classes with two videos each, of 9 frames of one colour each, in the published layout."""
-    lists = folder / "ucf101" / "ucfTrainTestlist"
-    lists.mkdir(parents=True)
-    (lists / "classInd.txt").write_text("1 Archery\n2 Biking\n")
-    (lists / "trainlist01.txt").write_text("Archery/v_Archery_g01_c01.avi 1\nBiking/v_Biking_g01_c01.avi 2\n")
-    (lists / "testlist01.txt").write_text("Biking/v_Biking_g02_c01.avi\n")
-    for name in ("Archery/v_Archery_g01_c01", "Biking/v_Biking_g01_c01", "Biking/v_Biking_g02_c01"):
-        path = folder / "ucf101" / "UCF-101" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        frames = [np.full((32, 48, 3), 20 * at, np.uint8) for at in range(9)]
-        if not videos:
-            path.mkdir()
-            for at, frame in enumerate(frames):
-                Image.fromarray(frame).save(path / f"{at:03}.png")
-            continue
-        av = pytest.importorskip("av")
-        with av.open(f"{path}.avi", "w") as container:
-            stream = container.add_stream("mpeg4", rate=25)
-            stream.width, stream.height, stream.pix_fmt = 48, 32, "yuv420p"
-            for frame in frames:
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
-            container.mux(stream.encode())
-
-
-@pytest.mark.parametrize("videos", [False, True])
-def test_clips_are_frames_evenly_spread(tmp_path: Path, videos: bool) -> None:
-    """Five of nine frames, (3, 5, 8, 8), of the colours 0, 40, 80, 120 and 160; a video to 6 in 255."""
-    actions(tmp_path, videos=videos)
-    made = d5.datasets.load_dataset("ucf101", root=tmp_path, frames=5, size=8)
-    assert made.classes == ("Archery", "Biking")
-    assert made.sample_shape == (3, 5, 8, 8)
-    clips, labels = made.train.take(np.array([1, 0]))
-    assert labels.tolist() == [1, 0] and made.test.labels.tolist() == [1]
-    expected = np.broadcast_to((np.arange(5) * 40 / 255)[None, None, :, None, None], clips.shape)
-    np.testing.assert_allclose(clips, expected, atol=6 / 255 if videos else 1e-6)
-
-
-def test_a_layout_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="not found: UCF-101/"):
-        d5.datasets.load_dataset("ucf101", root=tmp_path)
-    actions(tmp_path, videos=False)
-    with pytest.raises(ConfigurationError, match="split is '4'"):
-        d5.datasets.load_dataset("ucf101", root=tmp_path, split=4)
-    lists = tmp_path / "ucf101" / "ucfTrainTestlist"
-    (lists / "testlist01.txt").write_text("Flying/v.avi\n")
-    with pytest.raises(DataError, match=r"testlist01.txt: found 'Flying/v.avi' in line 1"):
-        d5.datasets.load_dataset("ucf101", root=tmp_path)
-    (lists / "testlist01.txt").write_text("Biking/v_Biking_g09_c01.avi\n")
-    with pytest.raises(DataError, match="found neither the video nor a folder of its frames"):
-        d5.datasets.load_dataset("ucf101", root=tmp_path)
