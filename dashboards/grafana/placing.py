@@ -1,17 +1,27 @@
 """Folders for dashboards and alerts: one that the user names, or where the Grafana of a running Ray looks"""
 
+import json
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from d5ray.dashboards.grafana import alerts, grafana
+from d5ray.dashboards.grafana import grafana
 from d5ray.errors import ConfigurationError, PlacementError, StorageError
 
 OF_GRAFANA: Final = "RAY_METRICS_GRAFANA_DASHBOARD_OUTPUT_DIR"  # where Ray was told to write its own
 DISCOVERY: Final = "prom_metrics_service_discovery.json"  # which Ray writes: where its nodes answer
 USUAL: Final = Path("/tmp/ray") / DISCOVERY  # of the last Ray that was started here
+FOLDER: Final = Path(__file__).parent
+ALERTS: Final = "d5ray_alerts.yml"
+SETTINGS: Final = """\
+global: {{scrape_interval: 10s, evaluation_interval: 10s}}
+rule_files: [{alerts}]
+scrape_configs:
+- job_name: ray
+  file_sd_configs: [{{files: [{discovery}]}}]
+"""
 
 
 @dataclass(frozen=True)
@@ -42,8 +52,8 @@ def place(output: Path | None, address: str | None) -> Placed:
     """Write dashboards, alerts and settings of Prometheus into this folder, or into those of a running Ray.
 
     address: the Ray, by default RAY_ADDRESS, otherwise the one that runs here. Raises `PlacementError` where
-    it does not answer, `ConfigurationError` where its folders are on another machine or the library is
-    missing, `StorageError` where nothing can be written.
+    it does not answer, `ConfigurationError` where its folders are on another machine, `StorageError` where
+    nothing can be written.
     """
     wanted = address or os.environ.get("RAY_ADDRESS")
     output = None if output is None else output.absolute()
@@ -80,14 +90,20 @@ def _session(address: str | None) -> Path:
 
 
 def _written(dashboards: Path, settings: Path, discovery: Path, ini: Path | None = None) -> Placed:
+    rules, setup = settings / ALERTS, settings / "prometheus.yml"
+    boards = {dashboards / name: json.dumps(board, indent=2) for name, board in grafana.dashboards().items()}
+    texts = {
+        **boards,
+        rules: (FOLDER / ALERTS).read_text(encoding="utf-8"),
+        setup: SETTINGS.format(alerts=json.dumps(str(rules)), discovery=json.dumps(str(discovery))),
+    }
     try:
-        for folder in (dashboards, settings):
-            folder.mkdir(parents=True, exist_ok=True)
-        boards = grafana.write(dashboards)
-        rules, setup = alerts.write(settings, discovery)
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise StorageError(
             f"{error.filename or dashboards} cannot be written ({error.strerror or error}): name another "
             "folder with --output"
         ) from error
-    return Placed(boards, rules, setup, ini)
+    return Placed(list(boards), rules, setup, ini)

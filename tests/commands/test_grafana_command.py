@@ -25,14 +25,15 @@ from d5ray.actors.metrics.exporter import MetricsExporter
 from d5ray.actors.remote import spawned
 from d5ray.actors.session import session
 from d5ray.dashboards.grafana import grafana
-from d5ray.dashboards.grafana.boards import BOARDS
 from d5ray.distributed import network_cost
 from d5ray.metrics.exports import exported_metrics as m
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.ops.deepbench import problems
 from tests.conftest import Head, d5ray, free_port, wait_until
+from tests.dashboards.grafana.boards import queries
 from tests.patience import patience
 
+BOARDS = grafana.dashboards()  # by file name
 PROMETHEUS = shutil.which("prometheus")
 SECONDS = 90.0  # in which all series must have come
 
@@ -156,7 +157,7 @@ class Queries:
 
     def __init__(self, prometheus: Prometheus) -> None:
         self._prometheus = prometheus
-        self.left = {query.replace("[1m]", "[15s]") for board in BOARDS for query in grafana.queries(board)}
+        self.left = {query.replace("[1m]", "[15s]") for board in BOARDS.values() for query in queries(board)}
 
     def ask(self) -> None:
         self.left = {query for query in self.left if not self._prometheus.ask(query)}
@@ -211,9 +212,8 @@ def test_every_query_of_every_panel_has_data_and_alerts_fire_for_what_happened(
         )
         assert prometheus.firing() == {}
         offered = {"recipe": {"experiment"}, "run": {group.run_id, "bench-1"}, "rank": {"0", "1"}}
-        for board in BOARDS:
-            variables = json.loads(grafana.as_json(board))["templating"]["list"]
-            for variable in variables[1:]:  # the first is the Prometheus
+        for board in BOARDS.values():
+            for variable in board["templating"]["list"][1:]:  # the first is the Prometheus
                 query = re.sub(r'=~"\$\w+"', '=~".*"', variable["query"]["query"])
                 assert offered[variable["name"]] <= set(prometheus.choices(query))
         record = (
@@ -259,7 +259,7 @@ def test_it_writes_where_the_grafana_of_ray_looks(head: Head) -> None:
     assert done.code == 0, done.err
     session = (head.folder / "session_latest").resolve()
     folder = session / "metrics" / "grafana" / "dashboards"
-    assert [Path(path) for path in done.json["dashboards"]] == [folder / f"{b.uid}.json" for b in BOARDS]
+    assert [Path(path) for path in done.json["dashboards"]] == [folder / name for name in BOARDS]
     assert (folder / "default_grafana_dashboard.json").is_file()
     provided = session / "metrics" / "grafana" / "provisioning" / "dashboards" / "default.yml"
     assert str(folder) in provided.read_text()
@@ -276,7 +276,7 @@ def test_it_goes_by_the_folder_that_ray_was_told(head: Head, tmp_path: Path) -> 
     env = {"RAY_METRICS_GRAFANA_DASHBOARD_OUTPUT_DIR": str(told)}
     done = d5ray("dashboard", "grafana", "--address", head.address, env=env)
     assert done.code == 0, done.err
-    assert {path.name for path in told.iterdir()} == {f"{board.uid}.json" for board in BOARDS}
+    assert {path.name for path in told.iterdir()} == set(BOARDS)
 
 
 def test_with_a_folder_it_needs_no_ray(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_with_a_folder_it_needs_no_ray(tmp_path: Path) -> None:
     assert done.code == 0, done.err
     folder = tmp_path / "here" / "there"
     assert {path.name for path in folder.iterdir()} == {
-        *(f"{board.uid}.json" for board in BOARDS), "d5ray_alerts.yml", "prometheus.yml",
+        *BOARDS, "d5ray_alerts.yml", "prometheus.yml",
     }  # fmt: skip
     assert f"prometheus --config.file={folder}/prometheus.yml" in done.out
 
@@ -295,11 +295,3 @@ def test_a_folder_that_cannot_be_written_is_said() -> None:
     done = d5ray("dashboard", "grafana", "--output", "/proc/nowhere")
     assert (done.code, done.out) == (3, "")
     assert "/proc/nowhere cannot be written" in done.err and "name another folder with --output" in done.err
-
-
-def test_without_the_library_it_says_how_to_get_it(tmp_path: Path) -> None:
-    """The extra is not needed for anything else."""
-    (tmp_path / "grafana_foundation_sdk.py").write_text("raise ImportError")
-    env = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
-    done = d5ray("dashboard", "grafana", "--output", str(tmp_path / "out"), env=env)
-    assert (done.code, "pip install 'd5ray[dashboard]'" in done.err) == (3, True)

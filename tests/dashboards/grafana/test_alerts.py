@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-from d5ray.dashboards.grafana import alerts
+from d5ray.dashboards.grafana import placing
 from d5ray.metrics.exports import exported_metrics as m
 from tests.patience import patience
 
 PROMTOOL = shutil.which("promtool")
 pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="promtool is missing: make tools")
 OF = 'run="r", recipe="x"'
+RULES = placing.FOLDER / placing.ALERTS
+NAMES = [rule["alert"] for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]]
 
 
 def series(metric: m.ExportedMetric, values: str, labels: str = "") -> dict[str, str]:
@@ -94,28 +96,26 @@ CASES: dict[str, tuple[list[dict[str, str]], dict[str, dict[int, int]]]] = {
 
 def test_the_rules_load(tmp_path: Path) -> None:
     """`promtool check rules` finds all of them, `check config` the settings around them."""
-    rules, settings = alerts.write(tmp_path, tmp_path / "targets.json")
-    (tmp_path / "targets.json").write_text("[]")
-    assert f"{len(alerts.ALERTS)} rules found" in promtool("check", "rules", str(rules))
-    assert "is valid prometheus config" in promtool("check", "config", str(settings))
+    placed = placing.place(tmp_path, None)
+    assert f"{len(NAMES)} rules found" in promtool("check", "rules", str(placed.alerts))
+    assert "is valid prometheus config" in promtool("check", "config", str(placed.settings))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_an_alert_fires_when_it_should(case: str, tmp_path: Path) -> None:
     """In made series of twenty minutes, a value a minute; also what must not fire at any minute."""
     given, expected = CASES[case]
-    rules, _ = alerts.write(tmp_path, tmp_path / "targets.json")
     wanted = [
         {
-            "expr": f"count(ALERTS{{alertname='{alert.name}',alertstate='firing'}}) or vector(0)",
+            "expr": f"count(ALERTS{{alertname='{alert}',alertstate='firing'}}) or vector(0)",
             "eval_time": f"{minute}m",
             "exp_samples": [{"labels": "{}", "value": count}],
         }
-        for alert in alerts.ALERTS
-        for minute, count in expected.get(alert.name, dict.fromkeys(range(21), 0)).items()
+        for alert in NAMES
+        for minute, count in expected.get(alert, dict.fromkeys(range(21), 0)).items()
     ]
     document: dict[str, Any] = {
-        "rule_files": [str(rules)],
+        "rule_files": [str(RULES)],
         "evaluation_interval": "1m",
         "tests": [{"interval": "1m", "input_series": given, "promql_expr_test": wanted}],
     }
