@@ -48,8 +48,8 @@ from d5ray.errors import OperatorError as OperatorError
 from d5ray.errors import PeerLost as PeerLost
 from d5ray.errors import ValidationError as ValidationError
 from d5ray.experiment import Experiment as Experiment
-from d5ray.metrics.definitions.catalogue import Metric as Metric
 from d5ray.metrics.exports.catalogue import export as export
+from d5ray.metrics.judge.criteria import Metric as Metric
 from d5ray.metrics.queries.sql import sql as sql
 from d5ray.metrics.record.store import Run as Run
 from d5ray.networks.device import BestDevice as BestDevice

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from d5ray.metrics.definitions.catalogue import Verdict
+from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import TABLES, table_of
 from d5ray.metrics.record.store import RunWriter

@@ -23,7 +23,7 @@ from d5ray.cli.app import app
 from d5ray.display import console
 from d5ray.display.visible_text import HIDDEN, one_line, visible
 from d5ray.errors import D5Error
-from d5ray.metrics.definitions.catalogue import Verdict
+from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import RunWriter

@@ -23,8 +23,8 @@ def show(
     """
     from d5ray.dashboards.terminal import environments, run_tables  # noqa: PLC0415
     from d5ray.dashboards.terminal import series_tables as series_shown  # noqa: PLC0415
-    from d5ray.metrics.definitions.catalogue import Verdict  # noqa: PLC0415
     from d5ray.metrics.judge import run_series  # noqa: PLC0415
+    from d5ray.metrics.judge.criteria import Verdict  # noqa: PLC0415
     from d5ray.metrics.judge.partners import siblings  # noqa: PLC0415
     from d5ray.metrics.views.run_labels import besides, label_of  # noqa: PLC0415
 

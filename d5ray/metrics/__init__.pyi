@@ -8,7 +8,6 @@ from d5ray.metrics.definitions.asynchrony import ServerQueue as ServerQueue
 from d5ray.metrics.definitions.asynchrony import Staleness as Staleness
 from d5ray.metrics.definitions.balance import Imbalance as Imbalance
 from d5ray.metrics.definitions.bits_per_byte import BitsPerByte as BitsPerByte
-from d5ray.metrics.definitions.bleu import BLEU as BLEU
 from d5ray.metrics.definitions.catalogue import BackwardTime as BackwardTime
 from d5ray.metrics.definitions.catalogue import BytesReceived as BytesReceived
 from d5ray.metrics.definitions.catalogue import BytesSent as BytesSent
@@ -29,7 +28,6 @@ from d5ray.metrics.definitions.catalogue import ValidationLoss as ValidationLoss
 from d5ray.metrics.definitions.convergence import StepsToAccuracy as StepsToAccuracy
 from d5ray.metrics.definitions.convergence import TimeToAccuracy as TimeToAccuracy
 from d5ray.metrics.definitions.convergence import convergence_curve as convergence_curve
-from d5ray.metrics.definitions.error_rate import LabelErrorRate as LabelErrorRate
 from d5ray.metrics.definitions.families import LastEvaluation as LastEvaluation
 from d5ray.metrics.definitions.latency import InferenceLatency as InferenceLatency
 from d5ray.metrics.definitions.latency import InferenceTime as InferenceTime
@@ -43,10 +41,13 @@ from d5ray.metrics.definitions.pipelines import StageSendTime as StageSendTime
 from d5ray.metrics.definitions.pipelines import StageWaitTime as StageWaitTime
 from d5ray.metrics.definitions.price import Cost as Cost
 from d5ray.metrics.definitions.price import PriceTable as PriceTable
+from d5ray.metrics.definitions.qualities import BLEU as BLEU
 from d5ray.metrics.definitions.qualities import AreaUnderCurve as AreaUnderCurve
 from d5ray.metrics.definitions.qualities import AveragePrecision50 as AveragePrecision50
+from d5ray.metrics.definitions.qualities import LabelErrorRate as LabelErrorRate
 from d5ray.metrics.definitions.qualities import MeanAveragePrecision as MeanAveragePrecision
 from d5ray.metrics.definitions.qualities import TestReturn as TestReturn
+from d5ray.metrics.definitions.qualities import TextBitsPerByte as TextBitsPerByte
 from d5ray.metrics.definitions.resources import ControlGroupPeakMemory as ControlGroupPeakMemory
 from d5ray.metrics.definitions.resources import DeviceEnergy as DeviceEnergy
 from d5ray.metrics.definitions.resources import DevicePeakMemory as DevicePeakMemory
@@ -60,7 +61,6 @@ from d5ray.metrics.definitions.resources import ProcessPeakMemory as ProcessPeak
 from d5ray.metrics.definitions.resources import ProcessUtilisation as ProcessUtilisation
 from d5ray.metrics.definitions.scaling import StrongEfficiency as StrongEfficiency
 from d5ray.metrics.definitions.scaling import WeakEfficiency as WeakEfficiency
-from d5ray.metrics.definitions.text_bits_per_byte import TextBitsPerByte as TextBitsPerByte
 from d5ray.metrics.definitions.utilisation import ModelFlopUtilisation as ModelFlopUtilisation
 from d5ray.metrics.definitions.utilisation import TokensPerSecond as TokensPerSecond
 from d5ray.metrics.judge.run_series import RunSeries as RunSeries

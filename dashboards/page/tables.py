@@ -10,7 +10,7 @@ from dash import html
 
 from d5ray.dashboards.numbers import number, size
 from d5ray.display.visible_text import one_line
-from d5ray.metrics.definitions.catalogue import Verdict
+from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.views.estimators import estimators
 
 Component = Any

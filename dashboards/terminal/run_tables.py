@@ -29,7 +29,8 @@ from d5ray.display.console import (
     write,
 )
 from d5ray.metrics.definitions import asynchrony
-from d5ray.metrics.definitions.catalogue import Verdict, metric_named
+from d5ray.metrics.definitions.catalogue import metric_named
+from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.judge.summary import summary
 from d5ray.metrics.record.store import Run

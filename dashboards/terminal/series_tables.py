@@ -7,7 +7,7 @@ from typing import Any
 from d5ray.dashboards.numbers import COLOURS, count, number
 from d5ray.dashboards.terminal.run_tables import criteria, estimated, notes
 from d5ray.display.console import ConsoleTable, lines, out, styled
-from d5ray.metrics.definitions.catalogue import Verdict
+from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.judge.run_series import TUNING, RunSeries
 from d5ray.metrics.views.run_labels import label_of
 

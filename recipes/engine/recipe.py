@@ -12,7 +12,7 @@ from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
 from d5ray.failures.exit_codes import INTERRUPTED
 from d5ray.identity.canonical import canonical, digest
-from d5ray.metrics.definitions.catalogue import Criterion, RunTables, Verdict, as_criterion
+from d5ray.metrics.judge.criteria import Criterion, RunTables, Verdict, as_criterion
 from d5ray.metrics.views import notebook
 from d5ray.recipes.engine.parsing import settings
 from d5ray.recipes.engine.parsing.data import data_of

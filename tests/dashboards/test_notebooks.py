@@ -9,8 +9,8 @@ import pytest
 
 import d5ray as d5
 from d5ray.display import notebook_html
-from d5ray.metrics.definitions.catalogue import Verdict
 from d5ray.metrics.judge.comparison import RunComparison
+from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.judge.differences import MetricDifference
 from d5ray.metrics.queries.notebook_table import Table
 from d5ray.metrics.record.schema import table_of

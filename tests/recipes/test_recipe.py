@@ -16,7 +16,7 @@ from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
-from d5ray.metrics.definitions.catalogue import Verdict
+from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.record.schema import TABLES, table_of
 from d5ray.recipes import digits_lenet
 from d5ray.recipes.engine import library

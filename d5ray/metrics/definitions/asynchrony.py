@@ -5,7 +5,7 @@ import math
 from abc import ABC
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import ClassVar, final
+from typing import ClassVar, Literal, final
 
 import numpy as np
 
@@ -20,108 +20,66 @@ PROBED = 64  # coordinates by which the distance between models is estimated
 class _CountOfSteps(MetricOfRows, ABC):
     """A count that agents write at training steps; an exact fact of the run."""
 
+    over: ClassVar[Literal["mean", "max"]]  # how the rows of a run become one value
     unit = "1"
     direction: ClassVar[Direction] = "min"
     kind = "count"
     phase = "train"
 
+    @final
+    def of(self, rows: Rows) -> Estimate:
+        return of_each_run(rows.run, rows.value, {"mean": np.mean, "max": np.max}[self.over])
+
 
 @final
-class Staleness(_CountOfSteps):
-    """The updates that a pushed gradient's agent had not seen, mean over pushes; an exact fact of the run.
+class Staleness(_CountOfSteps, name="staleness", over="mean", aggregation="mean over pushes"):
+    """Updates of the servers' parameters since the agent of a pushed gradient read them.
 
     With several shards the mean over them. The histogram: `d5ray show RUN`, or
     `d5ray sql RUN "select value, count(*) from samples where metric = 'staleness' group by 1 order by 1"`.
     """
 
-    name = "staleness"
-    aggregation = "mean over pushes"
-    description = "updates of the servers' parameters since the agent of a pushed gradient read them"
 
-    def of(self, rows: Rows) -> Estimate:
-        return of_each_run(rows.run, rows.value, np.mean)
+@final
+class ClockGap(_CountOfSteps, name="clock_gap", over="max", aggregation="largest over steps and agents"):
+    """Pushes by which an agent is ahead of the slowest when the servers answer it."""
 
 
 @final
-class ClockGap(_CountOfSteps):
-    """The pushes by which an agent was ahead of the slowest, at most; an exact fact of the run."""
+class ServerQueue(_CountOfSteps, name="server_queue", over="mean", aggregation="mean over requests"):
+    """Requests that wait at a parameter server when another one comes."""
 
-    name = "clock_gap"
+
+@final
+class ParameterVersion(_CountOfSteps, name="parameter_version", over="max", direction="max"):
+    """Updates of the servers' parameters so far, the mean over shards, as an agent read them."""
+
     aggregation = "largest over steps and agents"
-    description = "pushes by which an agent is ahead of the slowest when the servers answer it"
-
-    def of(self, rows: Rows) -> Estimate:
-        return of_each_run(rows.run, rows.value, np.max)
 
 
 @final
-class ServerQueue(_CountOfSteps):
-    """The requests that waited at a shard when another came, on average; an exact fact of the run."""
-
-    name = "server_queue"
-    aggregation = "mean over requests"
-    description = "requests that wait at a parameter server when another one comes"
-
-    def of(self, rows: Rows) -> Estimate:
-        return of_each_run(rows.run, rows.value, np.mean)
+class ServerWaitTime(TotalOfAnAgent, name="server_wait_time", unit="s"):
+    """The time that an agent's requests waited at the servers, for others or for their turn."""
 
 
 @final
-class ParameterVersion(_CountOfSteps):
-    """The updates that the servers had made when they were read last."""
-
-    name = "parameter_version"
-    direction = "max"
-    aggregation = "largest over steps and agents"
-    description = "updates of the servers' parameters so far, the mean over shards, as an agent read them"
-
-    def of(self, rows: Rows) -> Estimate:
-        return of_each_run(rows.run, rows.value, np.max)
+class WindowWaitTime(TotalOfAnAgent, name="window_wait_time", unit="s"):
+    """The time in which an agent averaged with others and reached its own window, waits included."""
 
 
 @final
-class ServerWaitTime(TotalOfAnAgent):
-    """Seconds that an agent's requests waited at the servers, for others or for their turn."""
-
-    name = "server_wait_time"
-    unit = "s"
-    description = "the time that an agent's requests waited at the servers, for others or for their turn"
+class LetterWaitTime(TotalOfAnAgent, name="letter_wait_time", unit="s"):
+    """The time that an agent waited for eager messages of others."""
 
 
 @final
-class WindowWaitTime(TotalOfAnAgent):
-    """Seconds in which an agent averaged with others and reached its own window, waits included."""
-
-    name = "window_wait_time"
-    unit = "s"
-    description = "the time in which an agent averaged with others and reached its own window, waits included"
+class Pushes(TotalOfAnAgent, name="pushes", unit="1"):
+    """The vectors that an agent pushed to the servers."""
 
 
 @final
-class LetterWaitTime(TotalOfAnAgent):
-    """Seconds that an agent waited for eager messages of others."""
-
-    name = "letter_wait_time"
-    unit = "s"
-    description = "the time that an agent waited for letters of others"
-
-
-@final
-class Pushes(TotalOfAnAgent):
-    """The number of vectors that an agent pushed to the servers."""
-
-    name = "pushes"
-    unit = "1"
-    description = "the vectors that an agent pushed to the servers"
-
-
-@final
-class Pulls(TotalOfAnAgent):
-    """The number of times that an agent read the servers' parameters."""
-
-    name = "pulls"
-    unit = "1"
-    description = "the times that an agent read the servers' parameters"
+class Pulls(TotalOfAnAgent, name="pulls", unit="1"):
+    """The times that an agent read the servers' parameters."""
 
 
 class _RateOfAgents(Metric, ABC):
@@ -142,36 +100,27 @@ class _RateOfAgents(Metric, ABC):
 
 
 @final
-class PushRate(_RateOfAgents):
-    """Σ over the agents of (pushes / time of its steps), warm-up left out."""
+class PushRate(_RateOfAgents, name="pushes_per_second", amount="pushes"):
+    """Vectors that all agents together push to the servers in a second."""
 
-    name = "pushes_per_second"
-    amount = Pushes.name
     aggregation = "pushes over step time of each agent, sum over agents"
-    description = "vectors that all agents together push to the servers in a second"
 
 
 @final
-class PullRate(_RateOfAgents):
-    """Σ over the agents of (pulls / time of its steps), warm-up left out."""
+class PullRate(_RateOfAgents, name="pulls_per_second", amount="pulls"):
+    """Times that all agents together read the servers' parameters in a second."""
 
-    name = "pulls_per_second"
-    amount = Pulls.name
     aggregation = "pulls over step time of each agent, sum over agents"
-    description = "times that all agents together read the servers' parameters in a second"
 
 
 @final
-class AsynchronousThroughput(_RateOfAgents):
-    """Σ over the agents of (samples / time of its steps), warm-up left out: each goes at a pace of its own.
+class AsynchronousThroughput(_RateOfAgents, name="asynchronous_samples_per_second", amount="samples"):
+    """Training samples that agents of different pace together process in a second.
 
     `Throughput` takes a step to end for all at once, which is right where agents wait for each other.
     """
 
-    name = "asynchronous_samples_per_second"
-    amount = "samples"
     aggregation = "samples over step time of each agent, sum over agents"
-    description = "training samples that agents of different pace together process in a second"
 
 
 @final

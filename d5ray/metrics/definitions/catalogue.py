@@ -1,7 +1,7 @@
 """The metrics that d5ray measures itself, and the catalogue of them by name."""
 
 from itertools import pairwise
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 
@@ -23,8 +23,6 @@ from d5ray.metrics.definitions.asynchrony import (
     WindowWaitTime,
 )
 from d5ray.metrics.definitions.balance import Imbalance
-from d5ray.metrics.definitions.bleu import BLEU
-from d5ray.metrics.definitions.error_rate import LabelErrorRate
 from d5ray.metrics.definitions.families import (
     LastEvaluation,
     MetricOfRows,
@@ -35,10 +33,13 @@ from d5ray.metrics.definitions.families import (
 from d5ray.metrics.definitions.latency import InferenceTime
 from d5ray.metrics.definitions.pipelines import PIPELINES
 from d5ray.metrics.definitions.qualities import (
+    BLEU,
     AreaUnderCurve,
     AveragePrecision50,
+    LabelErrorRate,
     MeanAveragePrecision,
     TestReturn,
+    TextBitsPerByte,
 )
 from d5ray.metrics.definitions.resources import (
     ControlGroupPeakMemory,
@@ -54,8 +55,7 @@ from d5ray.metrics.definitions.resources import (
     ProcessPeakMemory,
     ProcessUtilisation,
 )
-from d5ray.metrics.definitions.text_bits_per_byte import TextBitsPerByte
-from d5ray.metrics.judge.criteria import Criterion, Metric, Relation, RunTables, Verdict, as_criterion
+from d5ray.metrics.judge.criteria import Metric, RunTables
 from d5ray.metrics.statistics.estimates import (
     Rows,
     edges_of,
@@ -69,168 +69,80 @@ from d5ray.metrics.statistics.estimates import (
 from d5ray.metrics.statistics.intervals import Estimate
 from d5ray.metrics.statistics.time_series import Quotient
 
-__all__ = [
-    "CATALOGUE",
-    "BackwardTime",
-    "BytesReceived",
-    "BytesSent",
-    "Criterion",
-    "DataTime",
-    "Estimate",
-    "EvaluationTime",
-    "ExchangeTime",
-    "ForwardTime",
-    "MessagesSent",
-    "Metric",
-    "PredictedExchangeTime",
-    "RecordTime",
-    "Relation",
-    "RunTables",
-    "SamplesSeen",
-    "StepTime",
-    "TestAccuracy",
-    "TestLoss",
-    "Throughput",
-    "TrainingLoss",
-    "UpdateTime",
-    "ValidationAccuracy",
-    "ValidationLoss",
-    "Verdict",
-    "as_criterion",
-    "catalogue_rows",
-    "metric_named",
-]  # fmt: skip
+
+@final
+class StepTime(TimeOfAStep, name="step_time"):
+    """One training step, from fetching the batch to recording the result."""
 
 
 @final
-class StepTime(TimeOfAStep):
-    """Seconds of one training step, from fetching the batch to recording the result."""
-
-    name = "step_time"
-    description = "one training step, from fetching the batch to recording the result"
+class DataTime(TimeOfAStep, name="data_time"):
+    """The part of a step that fetches the batch."""
 
 
 @final
-class DataTime(TimeOfAStep):
-    """Seconds of a step in which the batch is fetched."""
-
-    name = "data_time"
-    description = "the part of a step that fetches the batch"
+class ForwardTime(TimeOfAStep, name="forward_time"):
+    """The part of a step that computes the loss."""
 
 
 @final
-class ForwardTime(TimeOfAStep):
-    """Seconds of a step in which the loss is computed."""
-
-    name = "forward_time"
-    description = "the part of a step that computes the loss"
+class BackwardTime(TimeOfAStep, name="backward_time"):
+    """The part of a step that computes the gradient."""
 
 
 @final
-class BackwardTime(TimeOfAStep):
-    """Seconds of a step in which the gradient is computed."""
-
-    name = "backward_time"
-    description = "the part of a step that computes the gradient"
+class ExchangeTime(TimeOfAStep, name="exchange_time"):
+    """The part of a step that communicates, including the wait for others."""
 
 
 @final
-class ExchangeTime(TimeOfAStep):
-    """Seconds of a step in which agents communicate, including the wait for others."""
-
-    name = "exchange_time"
-    description = "the part of a step that communicates, including the wait for others"
+class PredictedExchangeTime(TimeOfAStep, name="predicted_exchange_time"):
+    """The exchange time that latency and bandwidth predict, see d5ray doctor --network."""
 
 
 @final
-class PredictedExchangeTime(TimeOfAStep):
-    """The exchange time in seconds that latency and bandwidth predict; see `d5ray doctor --network`."""
-
-    name = "predicted_exchange_time"
-    description = "exchange_time as latency and bandwidth predict it, see d5ray doctor --network"
+class UpdateTime(TimeOfAStep, name="update_time"):
+    """The part of a step that changes the parameters."""
 
 
 @final
-class UpdateTime(TimeOfAStep):
-    """Seconds of a step in which the parameters are changed."""
-
-    name = "update_time"
-    description = "the part of a step that changes the parameters"
+class RecordTime(TimeOfAStep, name="record_time"):
+    """The part of a step that measuring itself takes."""
 
 
 @final
-class RecordTime(TimeOfAStep):
-    """Seconds of a step that measuring itself takes."""
-
-    name = "record_time"
-    description = "the part of a step that measuring itself takes"
+class TestAccuracy(LastEvaluation, name="test_accuracy", direction="max"):
+    """The share of the test set that is classified correctly."""
 
 
 @final
-class TestAccuracy(LastEvaluation):
-    """The share of the test set that is classified correctly, at the last evaluation."""
-
-    __test__: ClassVar[bool] = False  # a metric, not a test class, whatever the name makes pytest think
-    name = "test_accuracy"
-    direction = "max"
-    description = "the share of the test set that is classified correctly"
+class TestLoss(LastEvaluation, name="test_loss", direction="min"):
+    """The mean loss over the test set."""
 
 
 @final
-class TestLoss(LastEvaluation):
-    """The mean loss over the test set, at the last evaluation."""
-
-    __test__: ClassVar[bool] = False
-    name = "test_loss"
-    direction = "min"
-    description = "the mean loss over the test set"
+class ValidationAccuracy(LastEvaluation, name="validation_accuracy", phase="validation", direction="max"):
+    """The share of the validation split that is classified correctly."""
 
 
 @final
-class ValidationAccuracy(LastEvaluation):
-    """The share of the validation split that is classified correctly, at the last evaluation."""
-
-    name = "validation_accuracy"
-    phase = "validation"
-    direction = "max"
-    description = "the share of the validation split that is classified correctly"
+class ValidationLoss(LastEvaluation, name="validation_loss", phase="validation", direction="min"):
+    """The mean loss over the validation split."""
 
 
 @final
-class ValidationLoss(LastEvaluation):
-    """The mean loss over the validation split, at the last evaluation."""
-
-    name = "validation_loss"
-    phase = "validation"
-    direction = "min"
-    description = "the mean loss over the validation split"
-
-
-@final
-class BytesSent(TotalOfAnAgent):
+class BytesSent(TotalOfAnAgent, name="bytes_sent", unit="B"):
     """The bytes that an agent sent in training steps."""
 
-    name = "bytes_sent"
-    unit = "B"
-    description = "the bytes that an agent sent in training steps"
-
 
 @final
-class BytesReceived(TotalOfAnAgent):
+class BytesReceived(TotalOfAnAgent, name="bytes_received", unit="B"):
     """The bytes that an agent received in training steps."""
 
-    name = "bytes_received"
-    unit = "B"
-    description = "the bytes that an agent received in training steps"
-
 
 @final
-class MessagesSent(TotalOfAnAgent):
-    """The number of messages that an agent sent in training steps."""
-
-    name = "messages_sent"
-    unit = "1"
-    description = "the messages that an agent sent in training steps"
+class MessagesSent(TotalOfAnAgent, name="messages_sent", unit="1"):
+    """The messages that an agent sent in training steps."""
 
 
 @final

@@ -1,25 +1,8 @@
 """The label error rate: how far sequences are from the true ones, in insertions, deletions and changes"""
 
 from collections.abc import Sequence
-from typing import final
 
 import numpy as np
-
-from d5ray.metrics.definitions.families import LastEvaluation
-
-ERROR_RATE = "label_error_rate"
-
-
-@final
-class LabelErrorRate(LastEvaluation):
-    """Edits that make the found sequences the true ones, over the true labels: rows of `SequenceErrors`.
-
-    Where labels are words it is the word error rate.
-    """
-
-    name = ERROR_RATE
-    direction = "min"
-    description = "edits from the sequences that were found to the true ones, over the number of true labels"
 
 
 def edits(found: Sequence[int], true: Sequence[int]) -> int:

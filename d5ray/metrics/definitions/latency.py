@@ -53,33 +53,17 @@ class Latency(Metric, ABC):
 
 
 @final
-@dataclass(frozen=True)
-class StepLatency(Latency):
-    """A percentile of the time of a training step, in seconds, the slowest agent's time of each step."""
-
-    name = "step_latency"
-    measured = "step_time"
-    phase = "train"
-    description = "a percentile of the time of a training step"
+class StepLatency(Latency, name="step_latency", measured="step_time", phase="train"):
+    """A percentile of the time of a training step."""
 
 
 @final
-@dataclass(frozen=True)
-class InferenceLatency(Latency):
-    """A percentile of the time of an inference on one batch, in seconds, the slowest agent's time."""
-
-    name = "inference_latency"
-    measured = INFERENCE_TIME
-    phase = "test"
-    description = "a percentile of the time of an inference"
+class InferenceLatency(Latency, name="inference_latency", measured=INFERENCE_TIME, phase="test"):
+    """A percentile of the time of an inference."""
 
 
 @final
-class InferenceTime(TimeOfAStep):
-    """Seconds of one inference, from the call to its result; value: the median."""
+class InferenceTime(TimeOfAStep, name=INFERENCE_TIME, phase="test", counted="calls"):
+    """One inference on one batch."""
 
-    name = INFERENCE_TIME
-    phase = "test"
-    counted = "calls"
     aggregation = "largest over ranks, median over calls"
-    description = "one inference on one batch"

@@ -54,92 +54,50 @@ class RateOfAnOperator(OfAnOperator, ABC):
 
 
 @final
-@dataclass(frozen=True)
-class OperatorTime(OfAnOperator):
-    """Seconds of one call of an operator, the device synchronised."""
-
-    name = OPERATOR_TIME
-    description = "one call of an operator, the device synchronised"
+class OperatorTime(OfAnOperator, name=OPERATOR_TIME):
+    """One call of an operator, the device synchronised."""
 
 
 @final
-@dataclass(frozen=True)
-class NetworkTime(OfAnOperator):
-    """Seconds of one pass of a network over one batch: forwards, in training backwards too."""
-
-    name = NETWORK_TIME
-    description = "one pass of a network over one batch, in training forwards and backwards"
+class NetworkTime(OfAnOperator, name=NETWORK_TIME):
+    """One pass of a network over one batch, in training forwards and backwards."""
 
 
 @final
-@dataclass(frozen=True)
-class LoadingTime(OfAnOperator):
-    """Seconds until the next sample, or batch, is there, when nothing else is computed meanwhile."""
-
-    name = LOADING_TIME
-    description = "until the next sample or batch is there, when nothing else is computed meanwhile"
+class LoadingTime(OfAnOperator, name=LOADING_TIME):
+    """The time until the next sample or batch is there, when nothing else is computed meanwhile."""
 
 
 @final
-@dataclass(frozen=True)
-class SamplesPerSecond(RateOfAnOperator):
-    """Samples a second of a network, or of what loads them."""
-
-    name = SAMPLE_RATE
-    description = "samples a second"
+class SamplesPerSecond(RateOfAnOperator, name=SAMPLE_RATE):
+    """Samples a second."""
 
 
 @final
-@dataclass(frozen=True)
-class FlopRate(RateOfAnOperator):
-    """Floating-point operations a second, as many as the operator's definition has."""
-
-    name = FLOP_RATE
-    description = "floating-point operations of the operator's definition a second"
+class FlopRate(RateOfAnOperator, name=FLOP_RATE):
+    """Floating-point operations of the operator's definition a second."""
 
 
 @final
-@dataclass(frozen=True)
-class ByteRate(RateOfAnOperator):
-    """Bytes a second, as many as the operator must move at least."""
-
-    name = BYTE_RATE
-    unit = "B/s"
-    description = "bytes that an operator must move at least, a second"
+class ByteRate(RateOfAnOperator, name=BYTE_RATE, unit="B/s"):
+    """Bytes that an operator must move at least, a second."""
 
 
 @final
-@dataclass(frozen=True)
-class ShareOfPeak(OfAnOperator):
-    """The least time that this machine's measured peaks allow, over the time of a call."""
-
-    name = SHARE_OF_PEAK
-    unit = "1"
-    direction = "max"
-    kind = "ratio"
-    description = (
-        "the least time that this machine's measured peaks allow, over the time of a call; above 1 where the "
-        "operands lie in a cache, or an algorithm does without operations that the definition counts"
-    )
+class ShareOfPeak(OfAnOperator, name=SHARE_OF_PEAK, unit="1", direction="max", kind="ratio"):
+    """The least time that this machine's measured peaks allow, over the time of a call; above 1 where the
+    operands lie in a cache, or an algorithm does without operations that the definition counts.
+    """
 
 
 @final
-@dataclass(frozen=True)
-class PeakFlopRate(RateOfAnOperator):
-    """Floating-point operations a second that this machine reaches in a square product of matrices."""
-
-    name = PEAK_FLOP_RATE
-    description = "floating-point operations a second in a square product of matrices"
+class PeakFlopRate(RateOfAnOperator, name=PEAK_FLOP_RATE):
+    """Floating-point operations a second in a square product of matrices."""
 
 
 @final
-@dataclass(frozen=True)
-class PeakByteRate(RateOfAnOperator):
-    """Bytes read and written a second where this machine copies an array that no cache holds."""
-
-    name = PEAK_BYTE_RATE
-    unit = "B/s"
-    description = "bytes read and written a second where an array is copied that no cache holds"
+class PeakByteRate(RateOfAnOperator, name=PEAK_BYTE_RATE, unit="B/s"):
+    """Bytes read and written a second where an array is copied that no cache holds."""
 
 
 OF_OPERATORS: Final[Mapping[str, type[OfAContender]]] = {

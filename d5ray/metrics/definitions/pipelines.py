@@ -14,61 +14,38 @@ class _ShareOfAPass(LargestOfAStep, ABC):
 
 
 @final
-class BubbleShare(_ShareOfAPass):
+class BubbleShare(_ShareOfAPass, name="bubble_share"):
     """The share of a pipeline's pass in which its stages neither compute nor send, on average."""
 
-    name = "bubble_share"
-    description = "the share of a pipeline's pass in which its stages neither compute nor send, on average"
-
 
 @final
-class BubbleFormula(_ShareOfAPass):
+class BubbleFormula(_ShareOfAPass, name="bubble_formula"):
     """The bubble share by the schedule's formula, for stages that take equally long."""
 
-    name = "bubble_formula"
-    description = "bubble_share by the schedule's formula, for stages that take equally long"
+
+@final
+class StageComputeTime(TimeOfAStep, name="stage_compute_time"):
+    """Forward and backward passes of all micro-batches of a step, of the slowest stage."""
 
 
 @final
-class StageComputeTime(TimeOfAStep):
-    """Seconds of the forward and backward passes of a step's micro-batches, on the slowest stage."""
-
-    name = "stage_compute_time"
-    description = "forward and backward passes of all micro-batches of a step, of the slowest stage"
+class StageSendTime(TimeOfAStep, name="stage_send_time"):
+    """The time in which a stage of a pipeline hands tensors to others in a step, copies included."""
 
 
 @final
-class StageSendTime(TimeOfAStep):
-    """Seconds in a step in which a pipeline's stage hands tensors to others, copies included."""
-
-    name = "stage_send_time"
-    description = "what a stage of a pipeline hands over to others in a step, copies included"
+class StageWaitTime(TimeOfAStep, name="stage_wait_time"):
+    """The time in a step in which a stage of a pipeline waits for what others make."""
 
 
 @final
-class StageWaitTime(TimeOfAStep):
-    """Seconds in a step in which a pipeline's stage waits for tensors of others."""
-
-    name = "stage_wait_time"
-    description = "the time in a step in which a stage of a pipeline waits for what others make"
+class StageBytesSent(TotalOfAnAgent, name="stage_bytes_sent", unit="B"):
+    """The activations and gradients that an agent sent to other stages in training steps."""
 
 
 @final
-class StageBytesSent(TotalOfAnAgent):
-    """Bytes of activations and gradients that an agent sent to other stages in training steps."""
-
-    name = "stage_bytes_sent"
-    unit = "B"
-    description = "the activations and gradients that an agent sent to other stages in training steps"
-
-
-@final
-class PartBytesSent(TotalOfAnAgent):
-    """Bytes that an agent sent for the exchanges of divided operators in training steps."""
-
-    name = "part_bytes_sent"
-    unit = "B"
-    description = "what an agent sent for the exchanges of divided operators in training steps"
+class PartBytesSent(TotalOfAnAgent, name="part_bytes_sent", unit="B"):
+    """The bytes that an agent sent for the exchanges of divided operators in training steps."""
 
 
 PIPELINES = (

@@ -110,75 +110,48 @@ class NodeTime(_OfNodes):
 
 
 @final
-class ProcessorUtilisation(Utilisation):
-    """The share of a node's processor time that is used, by any process."""
-
-    name = "processor_utilisation"
-    description = "the share of a node's processor time that is used, by whomever"
+class ProcessorUtilisation(Utilisation, name="processor_utilisation"):
+    """The share of a node's processor time that is used, by whomever."""
 
 
 @final
-class ProcessUtilisation(Utilisation):
-    """Processor seconds of an agent's process per second; more than 1 with several threads."""
-
-    name = "process_utilisation"
-    description = "processor seconds of an agent's process in a second; more than 1 with several threads"
+class ProcessUtilisation(Utilisation, name="process_utilisation"):
+    """Processor seconds of an agent's process in a second; more than 1 with several threads."""
 
 
 @final
-class DeviceUtilisation(Utilisation):
+class DeviceUtilisation(Utilisation, name="device_utilisation"):
     """The share of time in which a GPU of the node computes."""
 
-    name = "device_utilisation"
-    description = "the share of time in which a GPU of the node computes"
+
+@final
+class ProcessPeakMemory(PeakMemoryMetric, name="peak_memory"):
+    """The most memory that the process of an agent had, without what is swapped out."""
 
 
 @final
-class ProcessPeakMemory(PeakMemoryMetric):
-    """The most memory that an agent's process had, in bytes, without what is swapped out."""
-
-    name = "peak_memory"
-    description = "the most memory that the process of an agent had, without what is swapped out"
+class DevicePeakMemory(PeakMemoryMetric, name="device_peak_memory"):
+    """The most memory that was in use on a GPU when it was looked at, by whomever."""
 
 
 @final
-class DevicePeakMemory(PeakMemoryMetric):
-    """The most memory in use on a GPU when it was looked at, in bytes, by any process."""
-
-    name = "device_peak_memory"
-    description = "the most memory that was in use on a GPU when it was looked at, by whomever"
+class ControlGroupPeakMemory(PeakMemoryMetric, name="control_group_peak_memory"):
+    """The most memory that the control group (the container) had since it began."""
 
 
 @final
-class ControlGroupPeakMemory(PeakMemoryMetric):
-    """The most memory that the control group (the container) had since it began, in bytes."""
-
-    name = "control_group_peak_memory"
-    description = "the most memory that the control group (the container) had since it began"
+class ProcessorEnergy(EnergyUsed, name="processor_energy"):
+    """Energy of the processors' packages, cores and all else in them included."""
 
 
 @final
-class ProcessorEnergy(EnergyUsed):
-    """Energy of the processors' packages, cores and all else in them included, in joules."""
-
-    name = "processor_energy"
-    description = "energy of the processors' packages, cores and all else in them included"
+class MemoryEnergy(EnergyUsed, name="memory_energy"):
+    """Energy of the memory, where the processor counts it apart."""
 
 
 @final
-class MemoryEnergy(EnergyUsed):
-    """Energy of the memory in joules, where the processor counts it apart."""
-
-    name = "memory_energy"
-    description = "energy of the memory, where the processor counts it apart"
-
-
-@final
-class DeviceEnergy(EnergyUsed):
-    """Energy of the GPUs in joules."""
-
-    name = "device_energy"
-    description = "energy of the GPUs"
+class DeviceEnergy(EnergyUsed, name="device_energy"):
+    """Energy of the GPUs."""
 
 
 PARTS: tuple[EnergyUsed, ...] = (ProcessorEnergy(), MemoryEnergy(), DeviceEnergy())

@@ -81,22 +81,13 @@ class SpeedupOfPairs(RatioOfPairs, ABC):
 
 
 @final
-@dataclass(frozen=True)
-class StepTimeOf(OfAContender):
-    """The time of a contender's step: the slowest rank's, the median within processes, then over them."""
-
-    name = "step_time"
-    description = "one training step of this contender"
+class StepTimeOf(OfAContender, name="step_time"):
+    """One training step of this contender."""
 
 
 @final
-@dataclass(frozen=True)
-class StepTimeRatio(RatioOfPairs):
-    """The time of a step of `ours` over that of `base`, measured in pairs."""
-
-    name = "step_time_ratio"
-    recorded = StepTime.name
-    description = "a step's time over that of the base, which does the same work"
+class StepTimeRatio(RatioOfPairs, name="step_time_ratio", recorded=StepTime.name):
+    """A step's time over that of the base, which does the same work."""
 
 
 @final

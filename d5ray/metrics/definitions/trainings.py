@@ -43,21 +43,12 @@ class AccuracyDifference(Metric):
 
 
 @final
-@dataclass(frozen=True)
-class UpdatesRatio(RatioOfPairs):
-    """The updates that `ours` makes over those of `base`."""
+class UpdatesRatio(RatioOfPairs, name="updates_ratio", recorded=UPDATES):
+    """Updates of the parameters over those of the base."""
 
-    name = "updates_ratio"
-    recorded = UPDATES
     aggregation = "median over pairs of trainings"
-    description = "updates of the parameters over those of the base"
 
 
 @final
-@dataclass(frozen=True)
-class TrainingTimeRatio(RatioOfPairs):
-    """The time of a whole training of `ours` over that of `base`."""
-
-    name = "training_time_ratio"
-    recorded = TRAINING_TIME
-    description = "the time of a whole training over that of the base"
+class TrainingTimeRatio(RatioOfPairs, name="training_time_ratio", recorded=TRAINING_TIME):
+    """The time of a whole training over that of the base."""

@@ -31,14 +31,28 @@ _GOOD: dict[str, tuple[Relation, ...]] = {"max": (">=",), "min": ("<=",), "targe
 
 @dataclass(frozen=True)
 class Metric(ABC):
-    """A quantity of a run, with a unit and a direction; `metric >= 0.97` makes a criterion of it."""
+    """A quantity of a run, with a unit and a direction; `metric >= 0.97` makes a criterion of it.
 
+    A class says what it is by attributes, or in one row, if another class computes it:
+    `class StepTime(TimeOfAStep, name="step_time")`. Its description is then how its docstring begins.
+    """
+
+    __test__: ClassVar[bool] = False  # TestLoss is no test class, whatever pytest thinks of its name
     name: ClassVar[str]
     unit: ClassVar[str]  # SI: s, B, J, W, 1, 1/s
     direction: ClassVar[Direction]
     kind: ClassVar[Kind]
     aggregation: ClassVar[str]
     description: ClassVar[str]
+
+    def __init_subclass__(cls, **row: str) -> None:
+        super().__init_subclass__()
+        for attribute, value in row.items():
+            setattr(cls, attribute, value)
+        if "name" in row and "description" not in cls.__dict__:
+            said = " ".join((cls.__doc__ or "").partition("\n\n")[0].split()).removesuffix(".")
+            cls.description = said[:1].lower() + said[1:]
+            cls.__doc__ = f"{cls.__doc__}\n\n    Unit {cls.unit}; {cls.aggregation}.\n"
 
     @abstractmethod
     def estimate(self, run: RunTables) -> Estimate:

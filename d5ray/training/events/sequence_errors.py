@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.definitions.error_rate import ERROR_RATE, error_rate
+from d5ray.metrics.definitions.error_rate import error_rate
+from d5ray.metrics.definitions.qualities import ERROR_RATE
 from d5ray.ops.losses.ctc_loss import CTCLoss
 from d5ray.training.events.quality import Pieces, Quality
 

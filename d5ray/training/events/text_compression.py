@@ -4,7 +4,7 @@ import math
 from typing import Any, final
 
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.definitions.text_bits_per_byte import TEXT_BITS
+from d5ray.metrics.definitions.qualities import TEXT_BITS
 from d5ray.training.datasets.tokens import lengths_of
 from d5ray.training.events.event import Event, check_evaluates
 from d5ray.training.events.moment import Moment

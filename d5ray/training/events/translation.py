@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.definitions.bleu import BLEU_SCORE
+from d5ray.metrics.definitions.qualities import BLEU_SCORE
 from d5ray.networks.executors.executor import Executor
 from d5ray.training.batches.loader import pieces_to_test
 from d5ray.training.datasets.samples import Subset

@@ -13,8 +13,8 @@ from d5ray.dashboards.report.quantities import told, unit_of
 from d5ray.dashboards.report.subject import Member, Setting, Subject, listed
 from d5ray.dashboards.terminal.run_tables import notes
 from d5ray.metrics.definitions.asynchrony import AsynchronousThroughput
-from d5ray.metrics.definitions.catalogue import CATALOGUE, Throughput, Verdict
-from d5ray.metrics.judge.criteria import Criterion, Metric
+from d5ray.metrics.definitions.catalogue import CATALOGUE, Throughput
+from d5ray.metrics.judge.criteria import Criterion, Metric, Verdict
 from d5ray.metrics.statistics.intervals import Estimate
 from d5ray.metrics.views.estimators import estimators
 from d5ray.metrics.views.run_labels import differences, in_words

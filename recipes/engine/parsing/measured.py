@@ -11,12 +11,17 @@ from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
 from d5ray.metrics.definitions import resources
 from d5ray.metrics.definitions.asynchrony import ConsensusDistance
-from d5ray.metrics.definitions.bleu import BLEU_SCORE
 from d5ray.metrics.definitions.catalogue import CATALOGUE
-from d5ray.metrics.definitions.error_rate import ERROR_RATE
 from d5ray.metrics.definitions.pipelines import OF_A_REPLICA, OF_A_STAGE
-from d5ray.metrics.definitions.qualities import AREA, PRECISION, PRECISION_50, RETURN
-from d5ray.metrics.definitions.text_bits_per_byte import TEXT_BITS
+from d5ray.metrics.definitions.qualities import (
+    AREA,
+    BLEU_SCORE,
+    ERROR_RATE,
+    PRECISION,
+    PRECISION_50,
+    RETURN,
+    TEXT_BITS,
+)
 from d5ray.metrics.definitions.utilisation import MODEL_FLOPS, PEAK, TOKENS
 from d5ray.metrics.judge.criteria import Criterion, Metric
 from d5ray.recipes.engine.comparisons.comparison_job import ComparisonJob

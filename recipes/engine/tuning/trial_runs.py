@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from d5ray.actors.group.run_row import RunOrigin
 from d5ray.actors.group.training import TrainingRun
 from d5ray.errors import AgentError
-from d5ray.metrics.definitions.catalogue import Metric
+from d5ray.metrics.judge.criteria import Metric
 from d5ray.recipes.engine import runner
 from d5ray.recipes.engine.recipe import Recipe
 from d5ray.recipes.engine.tuning.space import with_settings

@@ -17,7 +17,7 @@ from d5ray.errors import AgentError, ConfigurationError, first_line
 from d5ray.experiment import Experiment
 from d5ray.failures.program_state import as_before
 from d5ray.identity.canonical import canonical
-from d5ray.metrics.definitions.catalogue import Metric, as_criterion
+from d5ray.metrics.judge.criteria import Metric, as_criterion
 from d5ray.metrics.judge.run_series import TUNING
 from d5ray.metrics.record.folders import check_writable
 from d5ray.metrics.record.reader import Run, list_runs

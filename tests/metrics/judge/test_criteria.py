@@ -11,18 +11,15 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.catalogue import (
     CATALOGUE,
-    Criterion,
-    Estimate,
-    Metric,
-    RunTables,
     StepTime,
     TestAccuracy,
     Throughput,
-    as_criterion,
     catalogue_rows,
     metric_named,
 )
+from d5ray.metrics.judge.criteria import Criterion, Metric, RunTables, as_criterion
 from d5ray.metrics.record.schema import VERDICTS, table_of
+from d5ray.metrics.statistics.intervals import Estimate
 
 
 @dataclass(frozen=True)

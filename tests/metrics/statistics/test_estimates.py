@@ -11,7 +11,6 @@ import pytest
 from d5ray.metrics.definitions.catalogue import (
     BytesSent,
     EvaluationTime,
-    RunTables,
     SamplesSeen,
     StepTime,
     TestAccuracy,
@@ -19,6 +18,7 @@ from d5ray.metrics.definitions.catalogue import (
     Throughput,
     TrainingLoss,
 )
+from d5ray.metrics.judge.criteria import RunTables
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.statistics.intervals import median_interval
 from d5ray.metrics.statistics.time_series import Quantile, Quotient

@@ -18,7 +18,8 @@ from d5ray.actors.group.run_row import RunOrigin
 from d5ray.distributed.topologies.plain_data import MOST_EDGES, drawn
 from d5ray.errors import StorageError
 from d5ray.metrics.definitions import asynchrony
-from d5ray.metrics.definitions.catalogue import Criterion, metric_named
+from d5ray.metrics.definitions.catalogue import metric_named
+from d5ray.metrics.judge.criteria import Criterion
 from d5ray.metrics.record import store
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import EVENTS, SAMPLES, table_of
