@@ -12,10 +12,6 @@ from d5ray.recipes.engine.recipe import EXIT_CODES, FAIL
 
 def network(
     file: Annotated[Path, typer.Argument(metavar="FILE", callback=options.source, help="An ONNX file.")],
-    picture: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", callback=options.target, help="Also draw it there, as an SVG."),
-    ] = None,
     compare: Annotated[
         Path | None,
         typer.Option(
@@ -46,8 +42,6 @@ def network(
     from d5ray.networks.network import Network  # noqa: PLC0415
 
     found = Network.from_onnx(file)
-    if picture is not None:
-        found.draw(picture)
     if compare is not None:
         report = network_tables.compared(found, Network.from_onnx(compare))
         run_tables.as_json(report) if json else network_tables.show_compared(report)

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     import onnx
 
 
-MOST_DRAWN = 500  # nodes, in a notebook, without being asked
-
-
 @final
 class Network(NetworkView):
     """Nodes, and the tensors between them, in the meaning of ONNX's newest operator set; no framework in it.
@@ -96,16 +93,6 @@ class Network(NetworkView):
         from d5ray.networks.graph.writer import write  # noqa: PLC0415
 
         return write(self._settled(), self.descriptors, path)
-
-    def draw(self, path: str | PathLike[str] | None = None) -> str:
-        """The network as a picture, an SVG with a box for every node, which is also written to `path`."""
-        from d5ray.networks.graph.picture import picture  # noqa: PLC0415 - rarely needed
-
-        return picture(self._settled(), self.descriptors, path)
-
-    def _repr_svg_(self) -> str | None:
-        """The picture, in a notebook; none of a network so large that nobody could read it."""
-        return self.draw() if len(self.nodes) <= MOST_DRAWN else None
 
     def __repr__(self) -> str:
         return f"Network({self.name!r}, {len(self.nodes)} nodes)"

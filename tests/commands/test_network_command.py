@@ -23,8 +23,8 @@ def written(folder: Path) -> Path:
     return folder / "line.onnx"
 
 
-def test_a_table_has_a_line_for_every_node_and_a_picture_is_drawn(tmp_path: Path) -> None:
-    done = d5ray("network", str(written(tmp_path)), "--picture", str(tmp_path / "line.svg"))
+def test_a_table_has_a_line_for_every_node(tmp_path: Path) -> None:
+    done = d5ray("network", str(written(tmp_path)))
     assert (done.code, done.err) == (0, "")
     lines = [line.split() for line in done.out.splitlines()]
     assert lines[0] == ["line", "2", "nodes", "3,000", "parameters", "in", "1", "tensor", "(12", "kB)"]
@@ -35,7 +35,6 @@ def test_a_table_has_a_line_for_every_node_and_a_picture_is_drawn(tmp_path: Path
         ["shares", "Softmax", "float32", "(batch,", "1000)"],
         ["y", "output", "float32", "(batch,", "1000)"],
     ]
-    assert (tmp_path / "line.svg").read_text().startswith("<svg")
 
 
 @pytest.mark.full

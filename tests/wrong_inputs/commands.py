@@ -190,7 +190,6 @@ FINE: dict[tuple[str, str], tuple[set[str], str]] = {  # what is no mistake -> w
     ("export", "out"): (NAMES | {"no file"}, "a name of a file; folders above it are made"),
     ("report", "output"): (NAMES | {"no file", "a folder", "above"}, "a file, or a folder, which is made"),
     ("timeline", "output"): (NAMES | FILES, "a name of a file, whose place it takes"),
-    ("network", "picture"): (NAMES | FILES, "a name of a file, whose place it takes"),
     ("dashboard grafana", "output"): (NAMES | {"no file", "a folder", "above"}, "a folder, which is made"),
     ("bench operators", "out"): (NAMES | {"no file", "a folder"}, "a name of a file"),
     ("compare", "tolerance"): ({"0", "half"}, "0: all that differs does"),
