@@ -9,8 +9,8 @@ counts is the median over the seeds of the steps to the target; a target that is
 the workload has taken infinitely many. The time counts training alone, without the evaluations.
 
 With r the steps over those of the best optimizer, ρ(τ) is the share of workloads with r ≤ τ, and the score
-∫₁⁴ ρ dτ / 3. It is relative: who is added or left out can change everybody's. The run's folder gets a picture
-of the profile, performance_profile.svg.
+∫₁⁴ ρ dτ / 3. It is relative: who is added or left out can change everybody's. `d5ray report RUN` draws
+the profile.
 """
 
 import d5ray as d5

@@ -35,7 +35,7 @@ def needed(run: Tables, by: str) -> ConsoleTable:
     medians = medians_of(run, MEASURES[by])
     ratios, tried = ratios_of(medians), values_by_scope(run, SHOWN[by])
     table = ConsoleTable(f"{by} to the target", numbers=(*_workloads(medians), "score"))
-    for optimizer in _best_first(ratios):
+    for optimizer in best_first(ratios):
         cells = []
         for workload, t in medians[optimizer].items():
             until = tried.get(f"{optimizer}, {workload}[1]")
@@ -49,12 +49,13 @@ def profile(run: Tables) -> ConsoleTable:
     """ρ(τ) by steps: the share of workloads on which an optimizer needed at most τ times the fewest."""
     ratios = ratios_of(medians_of(run, MEASURES["steps"]))
     table = ConsoleTable("share within … × the fewest steps", numbers=(f"{tau:g}" for tau in TAUS))
-    for optimizer in _best_first(ratios):
+    for optimizer in best_first(ratios):
         table.add_row(optimizer, *(f"{share(ratios[optimizer], tau):.2f}" for tau in TAUS))
     return table
 
 
-def _best_first(ratios: Mapping[str, Mapping[str, float]]) -> list[str]:
+def best_first(ratios: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """The optimizers by their scores."""
     return sorted((name for name, own in ratios.items() if own), key=lambda name: -score(ratios[name]))
 
 

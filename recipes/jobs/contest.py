@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.catalogue import TestAccuracy, TestLoss
-from d5ray.metrics.judge.criteria import RunTables
 from d5ray.metrics.judge.performance_profiles import (
     EVALUATED_STEP,
     SAMPLES_TO_TARGET,
@@ -87,11 +86,6 @@ class Contest(SideBySide):
                 names = list(self.optimizers)
                 for optimizer in names if pair % 2 == 0 else reversed(names):
                     yield pair, Tries(optimizer, workload, self.seed + pair)
-
-    def pictures(self, tables: RunTables) -> dict[str, str]:
-        from d5ray.dashboards.pictures.profile_picture import picture  # noqa: PLC0415 - when all is measured
-
-        return {"performance_profile.svg": picture(tables)}
 
 
 @final

@@ -238,7 +238,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.slow
 def test_an_optimizer_of_ones_own_competes(own_home: Path) -> None:
-    """A recipe in a file, reduced to seconds: verdicts, rows, and the picture in the run's folder."""
+    """A recipe in a file, reduced to seconds: verdicts and rows."""
     file = own_home / "own.py"
     file.write_text(OWN)
     module = library.load(str(file))
@@ -248,9 +248,7 @@ def test_an_optimizer_of_ones_own_competes(own_home: Path) -> None:
     run = Run(result.folder)
     (row,) = sql(run, "select scope, value from samples where metric = 'steps_to_target'").to_pylist()
     assert row["scope"] == "mine, linear[1]" and row["value"] in (15, 30, 45, 60, 75, 90)
-    picture = (result.folder / "performance_profile.svg").read_text()
-    assert picture.startswith("<svg") and ">mine</text>" in picture
-    assert sorted(path.suffix for path in result.folder.iterdir() if path.suffix != ".parquet") == [".svg"]
+    assert {path.suffix for path in result.folder.iterdir()} == {".parquet"}
 
 
 def test_the_shipped_recipe_judges_whom_it_measures() -> None:

@@ -1,7 +1,6 @@
 """The section of `d5ray bench`: what was measured, where it can be below the roof of the machine's peaks
 
-Williams, Waterman and Patterson, doi 10.1145/1498765.1498785. `dashboards.roofline_picture` draws the same
-without matplotlib, for the run's own folder; here the intervals are drawn too.
+Williams, Waterman and Patterson, doi 10.1145/1498765.1498785.
 """
 
 from collections.abc import Sequence

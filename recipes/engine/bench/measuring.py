@@ -18,7 +18,6 @@ from d5ray.actors.group.run_row import RunOrigin, new_run_id, run_row
 from d5ray.actors.remote import SETUP_SECONDS
 from d5ray.actors.session import session
 from d5ray.actors.shipping import ship
-from d5ray.dashboards.pictures import roofline_picture
 from d5ray.dashboards.terminal import operator_tables, run_tables
 from d5ray.errors import AgentError, first_line
 from d5ray.metrics.definitions.catalogue import catalogue_rows
@@ -33,14 +32,12 @@ from d5ray.metrics.definitions.operator_calls import (
 from d5ray.metrics.definitions.side_by_side import times_by_pair
 from d5ray.metrics.probes.environment import capture
 from d5ray.metrics.record import store
-from d5ray.metrics.record.files import storing
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import table_of
 from d5ray.ops.counting.measurable import Measurable
 from d5ray.recipes.engine.bench.bench import Bench, Team
 from d5ray.recipes.engine.bench.plan import MEMORY_SHARE, MeasurementPlan, fitting, what_was_short
 
-PICTURE: Final = "roofline.svg"
 GRACE_SECONDS: Final = 300.0  # beyond what is planned, until a call is given up
 LEAST_ROUND_SECONDS: Final = 1.0
 SWEEPS: Final = 4  # of a round over what was asked for by itself, so that slow spells hit all alike
@@ -145,20 +142,6 @@ class Measuring:
             rows=tables["samples"].num_rows,
         )
         self._writer.close()
-        self._draw()
-
-    def _draw(self) -> None:
-        """The roofline, where there is one to be drawn."""
-        run = store.Run(self._writer.folder)
-        tables, bench = run.tables(), self._bench
-        flops, moved = peak(tables, PEAK_FLOP_RATE), peak(tables, PEAK_BYTE_RATE)
-        found = [each for each in operator_tables.measured(run) if each.intensity]
-        if flops is None or moved is None or not found:
-            return
-        title = f"{bench.title}, {bench.dtype} on {bench.device}"
-        with storing(run.folder):
-            drawn = roofline_picture.picture(found, flops[0], moved[0], title)
-            (run.folder / PICTURE).write_text(drawn, encoding="utf-8")
 
     def _open(self, facts: Mapping[str, str]) -> None:
         """Begin the run's folder. facts: of the frameworks."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.identity.canonical import canonical
-from d5ray.metrics.judge.criteria import RunTables
 from d5ray.metrics.statistics.sequential_stopping import SequentialStopping
 from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender
 
@@ -80,10 +79,6 @@ class ComparisonJob(ABC):
             for compared in self.comparisons:
                 for contender in compared if pair % 2 == 0 else reversed(compared):
                     yield pair, contender
-
-    def pictures(self, tables: RunTables) -> dict[str, str]:
-        """Pictures for the run's folder, SVG by the file's name: nothing unless a job says otherwise."""
-        return {}
 
     def describe(self) -> dict[str, Any]:
         """The job as JSON data."""

@@ -17,7 +17,6 @@ from d5ray.metrics.judge.criteria import Criterion, Metric
 from d5ray.metrics.judge.summary import STOPPED
 from d5ray.metrics.probes.environment import capture
 from d5ray.metrics.record import store
-from d5ray.metrics.record.files import storing
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.statistics.sequential_stopping import SequentialStopping
@@ -77,9 +76,6 @@ def run(job: ComparisonJob, recipe: Recipe, origin: RunOrigin, address: str | No
             rows=tables["samples"].num_rows,
         )
         writer.close()
-        for name, picture in job.pictures(tables).items():
-            with storing(writer.folder):
-                (writer.folder / name).write_text(picture, encoding="utf-8")
     return Result(
         recipe=recipe,
         run_id=run_id,

@@ -1,19 +1,18 @@
-"""Claims about tables and pictures of performance profiles: their numbers, their lines, and that they fit"""
+"""Claims about tables and figures of performance profiles: their numbers, their lines, and that they fit"""
 
 import io
 import math
-import re
-from xml.etree import ElementTree
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from d5ray.dashboards.pictures.profile_picture import APART, HEIGHT, LEFT, TOP, WIDTH, picture
+from d5ray.dashboards.report.sections import studies
 from d5ray.dashboards.terminal import contenders
+from d5ray.metrics.judge.performance_profiles import medians_of, ratios_of
 from d5ray.metrics.record.recorder import Recorder
 
-SVG = "{http://www.w3.org/2000/svg}"
 INF = math.inf
 STEPS = {  # by optimizer, on two workloads
     "Muon": (100.0, 150.0),
@@ -65,42 +64,17 @@ def test_the_tables_say_what_was_needed_and_who_was_best() -> None:
     ]
 
 
-def texts(root: ElementTree.Element) -> list[str]:
-    return [element.text or "" for element in root.iter(f"{SVG}text")]
+def test_the_figure_has_a_line_of_every_optimizer_through_its_shares() -> None:
+    """By steps: Muon is within a ratio of 1 on half of all workloads, from 1.5 on on all; best first."""
+    ratios = ratios_of(medians_of(planted(), "steps_to_target"))
+    (axes,) = studies._drawn(ratios, "steps").axes
+    muon, adamw, sgd = axes.lines
+    assert [line.get_label() for line in axes.lines] == ["Muon  0.92", "AdamW  0.75", "SGD & <co>  0.00"]
+    assert muon.get_xydata().tolist() == [[1.0, 0.5], [1.5, 1.0], [2.5, 1.0], [4.0, 1.0]]
+    assert adamw.get_ydata() == pytest.approx([0.5, 0.5, 1.0, 1.0], abs=0.02)
+    assert sgd.get_ydata() == pytest.approx(np.zeros(4), abs=0.02)
 
 
-def test_the_picture_has_a_line_of_every_optimizer_through_its_shares() -> None:
-    """Muon's by steps: half until a ratio of 1.5, then all; the lines lie a little apart."""
-    root = ElementTree.fromstring(picture(planted()))
-    lines = [
-        element.attrib["d"] for element in root.iter(f"{SVG}path") if element.attrib.get("fill") == "none"
-    ]
-    assert len(lines) == 2 * len(STEPS)
-    muon = [tuple(map(float, pair)) for pair in re.findall(r"M([\d.]+) ([\d.]+)", lines[0])]
-    half, whole = TOP + HEIGHT - 0.5 * (HEIGHT - 20), TOP + 20
-    assert muon == [pytest.approx((LEFT, half), abs=0.1)]
-    rest = [(kind, float(value)) for kind, value in re.findall(r"([HV])([\d.]+)", lines[0])]
-    at, end = LEFT + 0.5 / 3 * WIDTH, LEFT + WIDTH
-    expected = [("H", at), ("V", whole), ("H", end), ("V", whole)]
-    assert [kind for kind, _ in rest] == [kind for kind, _ in expected]
-    assert [value for _, value in rest] == pytest.approx([value for _, value in expected], abs=0.1)
-    third = float(lines[2].split()[1])
-    assert third == pytest.approx(TOP + HEIGHT - 2 * APART, abs=0.1)  # SGD's, at 0
-
-
-def test_the_legend_names_everyone_with_both_scores() -> None:
-    """Whatever the name is made of; the file is nothing but XML."""
-    found = texts(ElementTree.fromstring(picture(planted())))
-    begin = found.index("Muon")
-    assert found[begin : begin + 9] == [
-        "Muon", "0.92", "0.40", "AdamW", "0.75", "1.00", "SGD & <co>", "0.00", "0.00",
-    ]  # fmt: skip
-    assert any("share of 2 workloads" in text for text in found)
-
-
-def test_nothing_measured_is_an_empty_picture() -> None:
+def test_nothing_measured_is_no_table() -> None:
     """Of a run that was interrupted at its beginning."""
-    run = {"samples": planted()["samples"].slice(0, 0)}
-    root = ElementTree.fromstring(picture(run))
-    assert "Performance profile" in texts(root)
-    assert contenders.absolute(run) == []
+    assert contenders.absolute({"samples": planted()["samples"].slice(0, 0)}) == []

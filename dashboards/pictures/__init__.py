@@ -1,1 +1,0 @@
-"""Pictures that need nothing else: profiles, rooflines"""
