@@ -62,31 +62,6 @@ def sources(*tops: str) -> dict[str, ast.Module]:
     return found
 
 
-def imported(tree: ast.AST) -> set[str]:
-    """The first part of every module that is imported anywhere in a file."""
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found.add(str(node.module).partition(".")[0])
-    return found
-
-
-def imported_names(node: ast.ImportFrom) -> set[str]:
-    return {alias.name for alias in node.names}
-
-
-def says_ray_remote(tree: ast.AST) -> bool:
-    """`ray.remote`, or `from ray import remote`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr == "remote" and ast.unparse(node) == "ray.remote":
-            return True
-        if isinstance(node, ast.ImportFrom) and node.module == "ray" and "remote" in imported_names(node):
-            return True
-    return False
-
-
 # -- folders, links, packages ----------------------------------------------------------------------------
 
 
@@ -101,30 +76,15 @@ def test_the_links_of_the_package_are_the_four_folders_at_the_top() -> None:
     assert all((REPOSITORY / name).is_dir() and not (REPOSITORY / name).is_symlink() for name in LINKED)
 
 
-def test_every_package_lies_where_its_name_says() -> None:
-    """No package is mapped elsewhere: an editable install is then a path, which type checkers follow."""
+def test_the_packages_of_a_build_are_the_folders_on_disk() -> None:
+    """Every folder with an `__init__.py` is listed once, and nothing else is.
+
+    None is mapped elsewhere: an editable install is then a path, which type checkers follow.
+    """
     table = setuptools_table()
     assert table["package-dir"] == {"": "."}
     assert isinstance(table["packages"], list)
-    assert all((REPOSITORY / name.replace(".", "/") / "__init__.py").is_file() for name in table["packages"])
-
-
-def test_the_packages_of_a_build_are_the_folders_on_disk() -> None:
-    """Every folder with an `__init__.py` is listed once, and nothing else is."""
-    listed = setuptools_table()["packages"]
-    assert isinstance(listed, list)
-    assert sorted(listed) == sorted(folder_of_packages())
-
-
-def test_every_folder_with_a_module_is_a_package() -> None:
-    """A folder without `__init__.py` would work in the checkout and be missing from a build."""
-    with_modules = {
-        folder
-        for top in ("d5ray", *LINKED)
-        for folder in folders(REPOSITORY / top)
-        if any(folder.glob("*.py"))
-    }
-    assert with_modules == set(folder_of_packages().values())
+    assert sorted(table["packages"]) == sorted(folder_of_packages())
 
 
 @pytest.mark.parametrize("name", sorted(folder_of_packages()))
@@ -136,21 +96,6 @@ def test_a_package_is_imported_from_its_folder(name: str) -> None:
 
 
 # -- what measures d5ray stands apart --------------------------------------------------------------------
-
-
-@pytest.mark.full
-def test_the_product_imports_neither_benchmarks_nor_tests() -> None:
-    """Not even within a function, or for a type checker; benchmarks import the product."""
-    trees = sources("d5ray", *LINKED)
-    assert {name for name, tree in trees.items() if imported(tree) & {"benchmarks", "tests"}} == set()
-    assert all("d5ray" in imported(tree) for name, tree in sources("benchmarks").items() if "/job" in name)
-
-
-def test_a_build_has_no_benchmarks() -> None:
-    """All that it has are packages of d5ray."""
-    table = setuptools_table()
-    assert isinstance(table["packages"], list)
-    assert {name.partition(".")[0] for name in table["packages"]} == {"d5ray"}
 
 
 def test_every_benchmark_is_a_folder_with_a_recipe() -> None:
@@ -184,14 +129,6 @@ def floors() -> list[list[str]]:
         contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
     (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
     return [floor.split(" : ") for floor in layers]
-
-
-def test_every_file_and_folder_of_the_package_stands_on_a_floor() -> None:
-    """Once; a new one is put on its own by whoever makes it."""
-    top = REPOSITORY / "d5ray"
-    there = {path.stem for path in top.glob("*.py")} - {"__init__"}
-    there |= {path.name for path in top.iterdir() if (path / "__init__.py").exists()}
-    assert sorted(name for floor in floors() for name in floor) == sorted(there)
 
 
 def test_contributors_read_the_floors_that_are_kept() -> None:
@@ -261,22 +198,6 @@ def test_no_two_classes_have_one_public_name() -> None:
         if not (name.startswith("ops/") and onnx.defs.has(node.name))
     )
     assert {name for name, count in found.items() if count > 1} <= set(TWICE)
-
-
-# -- who says ray ----------------------------------------------------------------------------------------
-
-
-def test_ray_is_imported_by_the_actors_alone() -> None:
-    """No file of the other folders imports it, not even within a function."""
-    importing = {name for name, tree in sources("d5ray", *LINKED).items() if "ray" in imported(tree)}
-    assert "actors/remote.py" in importing
-    assert {name for name in importing if not name.startswith("actors/")} == set()
-
-
-def test_ray_remote_stands_in_one_file() -> None:
-    """Actors are plain classes; one file makes Ray actors of them."""
-    trees = sources("d5ray", *LINKED)
-    assert {name for name, tree in trees.items() if says_ray_remote(tree)} == {"actors/remote.py"}
 
 
 # -- what an import loads --------------------------------------------------------------------------------
