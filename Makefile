@@ -6,6 +6,7 @@
 # make test-gpu   what a machine with a GPU shows, a JSON line a result; without one it says what it would do
 # make test-ray   what starts Ray, with another version of it: RAY=2.55.0, in an environment of its own
 # make test-slow  what needs longer (an hour or more)
+# make rooms      lines, tests and imports by rooms, each within its budget (tests/house.toml)
 # make docs       build lessons, guide, reference and map of files into build/docs; a warning is an error
 # make docs-outputs  run the lessons (15 minutes) and write what they show
 # make tools      install Debian's packages that some tests need, where that is possible
@@ -17,7 +18,7 @@ RAY ?= 2.55.0
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: run test test-full test-older test-all test-gpu test-ray test-slow docs docs-outputs tools lint linters clean
+.PHONY: run test test-full test-older test-all test-gpu test-ray test-slow rooms docs docs-outputs tools lint linters clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
@@ -50,6 +51,9 @@ test-gpu: $(VENV)/.dev
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m tests.suites test-slow
 
+rooms: $(VENV)/.dev
+	$(BIN)/python -m tests.house --imports
+
 docs: $(VENV)/.dev
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
 
@@ -67,6 +71,7 @@ linters:
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.house
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -19,6 +20,7 @@ import pytest
 from ray._private.runtime_env import packaging
 
 from d5ray.recipes.engine import library
+from tests.house import PRODUCT, TABLE, House, imported_of
 from tests.patience import patience
 
 REPOSITORY = Path(__file__).parent.parent
@@ -177,6 +179,27 @@ def test_an_import_of_every_kind_would_close_a_circle(
     closed.add_edge(other, file)
     (found,) = circles(closed)
     assert imports.has_edge(file, other) and {file, other} <= set(found)
+
+
+def test_rooms_and_figures_over_their_budgets_are_named() -> None:
+    """All where nobody may have anything; their lines are those of the files, each in one room."""
+    table = (REPOSITORY / TABLE).read_text(encoding="utf-8")
+    house = House(re.sub(r"budget = .*", "budget = [0, 0]", re.sub(r'" = \d+', '" = 0', table)))
+    wanted = [f"{room.name} has {n:,} lines" for room, size in house.sizes.items() for n in size[:2] if n]
+    wanted += [f"{count:,} {name}" for name, count in house.figures.items()]
+    assert all(line.startswith(want) for line, want in zip(house.over(), wanted, strict=True))
+    files = (folder.glob("*.py*") for top in (*PRODUCT, "tests") for folder in folders(REPOSITORY / top))
+    lines = sum(path.read_bytes().count(b"\n") for inner in files for path in inner)
+    assert sum(size[0] + size[1] for size in house.sizes.values()) == lines
+
+
+def test_the_contract_of_the_rooms_misses_no_import() -> None:
+    """What it reads of a file has all that Python would import; docstrings may show more."""
+    for name, tree in sources("d5ray", *LINKED).items():
+        found = imported_of((REPOSITORY / name).read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("d5ray"):
+                assert {(node.module, each) for each in imported_names(node)} <= found, name
 
 
 # -- one name, one class ---------------------------------------------------------------------------------
