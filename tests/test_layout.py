@@ -199,7 +199,7 @@ def test_the_contract_of_the_rooms_misses_no_import() -> None:
         found = imported_of((REPOSITORY / name).read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("d5ray"):
-                assert {(node.module, each) for each in imported_names(node)} <= found, name
+                assert {(node.module, alias.name) for alias in node.names} <= found, name
 
 
 # -- one name, one class ---------------------------------------------------------------------------------

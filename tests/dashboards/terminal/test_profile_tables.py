@@ -70,7 +70,7 @@ def test_the_figure_has_a_line_of_every_optimizer_through_its_shares() -> None:
     (axes,) = studies._drawn(ratios, "steps").axes
     muon, adamw, sgd = axes.lines
     assert [line.get_label() for line in axes.lines] == ["Muon  0.92", "AdamW  0.75", "SGD & <co>  0.00"]
-    assert muon.get_xydata().tolist() == [[1.0, 0.5], [1.5, 1.0], [2.5, 1.0], [4.0, 1.0]]
+    assert np.asarray(muon.get_xydata()).tolist() == [[1.0, 0.5], [1.5, 1.0], [2.5, 1.0], [4.0, 1.0]]
     assert adamw.get_ydata() == pytest.approx([0.5, 0.5, 1.0, 1.0], abs=0.02)
     assert sgd.get_ydata() == pytest.approx(np.zeros(4), abs=0.02)
 
