@@ -378,7 +378,7 @@ def test_trials_of_full_shared_memory_end_as_promised(communicator: str, tmp_pat
     recipe.write_text(RECIPE)
     own = unshared()
     chaos = 'mount -t tmpfs -o size=512m tmpfs /dev/shm; exec "$0" -c "$@"'
-    drawn_from = {"kinds": ["fill_shared_memory"], "settings": {"communicator": communicator}}
+    drawn_from: dict[str, Any] = {"kinds": ["fill_shared_memory"], "settings": {"communicator": communicator}}
     code = CAMPAIGN.format(str(recipe), {"trials": 10, "seed": 1, **drawn_from})
     done = subprocess.run(
         [*own, chaos, sys.executable, code],

@@ -3,13 +3,14 @@
 import os
 import re
 import threading
+from pathlib import Path
 
 import pytest
 import ray
 from ray.util.placement_group import placement_group_table
 
 from d5ray.actors.cluster import placement
-from d5ray.actors.cluster.placement import Reservation, reserve
+from d5ray.actors.cluster.placement import Reservation, memory_bytes, reserve
 from d5ray.actors.session import session
 from d5ray.actors.session.ray_processes import HEAD_SECONDS
 from d5ray.errors import PlacementError
@@ -65,3 +66,13 @@ def test_group_is_given_back_where_nobody_waits_any_more(held: float) -> None:
         reserve(2, Reservation(1.0))
     assert granted() == []
     ray.kill(_HOLDERS.pop())
+
+
+@pytest.mark.parametrize("file", ["memory.max", "memory/memory.limit_in_bytes"])
+def test_a_container_has_no_more_memory_than_it_is_given(file: str, tmp_path: Path) -> None:
+    """By its control group, of either version; without a limit it has the machine's."""
+    whole = memory_bytes(tmp_path)
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    for limit, expected in (("5000\n", 5000), ("max\n", whole)):
+        (tmp_path / file).write_text(limit)
+        assert memory_bytes(tmp_path) == expected > 0
