@@ -79,10 +79,10 @@ def test_the_search_finds_pages_and_classes(site: Path) -> None:
 def test_links_out_of_the_docs_lead_to_pages_of_the_site(site: Path) -> None:
     """To the figures and to what is promised; a file of the repository alone is named."""
     recipes = (site / "guide" / "recipes.html").read_text(encoding="utf-8")
-    pipelines = (site / "guide" / "pipelines.html").read_text(encoding="utf-8")
+    memory = (site / "guide" / "microbatches.html").read_text(encoding="utf-8")
     shared = (site / "guide" / "shared_machines.html").read_text(encoding="utf-8")
-    anchor = "the-bubble-of-pipelines-beside-its-formula"
-    assert f'href="../results.html#{anchor}"' in pipelines
+    anchor = "a-step-in-a-quarter-of-the-memory"
+    assert f'href="../results.html#{anchor}"' in memory
     assert f'id="{anchor}"' in (site / "results.html").read_text(encoding="utf-8")
     assert 'href="../security.html"' in shared
     assert "recipes/digits_lenet.py" in recipes and 'href="../../recipes' not in recipes
