@@ -16,7 +16,7 @@ EXTRAS = {  # of d5ray -> its distributions, of which one is enough, and what it
     "jax": (("jax",), "models of Flax and Equinox, and functions of JAX"),
     "cuda": (("cupy-cuda13x",), "CuPy arrays and NCCL exchange between GPUs, with CUDA 13"),
     "cuda12": (("cupy-cuda12x",), "the same with CUDA 12"),
-    "dashboard": (("dash",), "the live page and reports"),
+    "dashboard": (("dash",), "the live page, reports and heat maps"),
     "export": (("tensorboard",), "d5ray export --to tensorboard, and mlflow"),
     "huggingface": (("datasets",), "data sets of Hugging Face's"),
     "rl": (("gymnasium",), "environments such as cartpole's"),

@@ -17,6 +17,7 @@ from d5ray.operators.validation.directional_derivatives import DirectionalDeriva
 from d5ray.operators.validation.error_norms import error_norms, inexact
 from d5ray.operators.validation.finite_differences import step_of
 from d5ray.operators.validation.gradient_check import Elements, Method
+from d5ray.operators.validation.heat_map import check_installed
 from d5ray.operators.validation.linearization import LinearizationPoint
 from d5ray.operators.validation.reports import ForwardReport, GradientReport, RepeatabilityReport, variation
 
@@ -66,6 +67,7 @@ def check_forward(
     if tolerance is not None:
         check_rate("tolerance", tolerance, zero=True)
     if picture is not None:
+        check_installed()
         picture = check_path("picture", picture)
         if picture.is_dir() or not picture.parent.is_dir():
             what = "a folder" if picture.is_dir() else "in a folder that does not exist"

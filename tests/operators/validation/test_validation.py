@@ -22,7 +22,7 @@ from d5ray.operators.nodes.bound_operator import BoundOperator
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.validation.error_norms import error_norms, tolerance_of
-from d5ray.operators.validation.heat_map import ENDS, heat_map, relative_difference
+from d5ray.operators.validation.heat_map import _drawn, heat_map, relative_difference
 
 Array = np.ndarray[Any, Any]
 Wrong = Callable[[list[Array]], None]
@@ -521,36 +521,43 @@ def test_the_relative_difference_is_the_formula() -> None:
     assert math.isnan(found[6])
 
 
-def pixels(png: bytes) -> Array:
-    with Image.open(io.BytesIO(png)) as image:
-        return np.asarray(image.convert("RGB"))
+def drawn(found: Array, expected: Array) -> list[Array]:
+    """The data of the panels and of the scale, as the picture has them; NaN where it is black."""
+    return [
+        image.get_array().filled(math.nan)
+        for axes in _drawn(found, expected, "$x$").axes
+        for image in axes.images
+    ]
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("shape", [(), (5,), (4, 6), (3, 4, 5), (2, 3, 4, 5), (0, 3), (700, 1300)])
-def test_arrays_of_any_shape_have_a_picture(shape: tuple[int, ...]) -> None:
-    """Of a size that can be looked at; a difference brings the colour of the scale's end, equality none."""
+@pytest.mark.parametrize(
+    ("shape", "panels"),
+    [((), 1), ((5,), 1), ((4, 6), 1), ((3, 4, 5), 3), ((2, 3, 4, 5), 6), ((0, 3), 1), ((700, 1300), 1)],
+)
+def test_arrays_of_any_shape_have_a_picture(shape: tuple[int, ...], panels: int) -> None:
+    """A panel for each slice, of a size that can be looked at; the difference is in one of them alone."""
     expected = np.ones(shape)
-    equal = pixels(heat_map(expected, expected))
-    assert max(equal.shape) < 1400
     found = expected.copy()
-    if found.size:
-        found.flat[-1] = 1.5
-        shown = pixels(heat_map(found, expected))
-        ends = [(shown == np.array(end)).all(axis=-1).sum() for end in (ENDS[0], ENDS[2])]
-        assert ends[1] > ends[0] > 0  # the scale has both, the array the upper one alone
-    assert not (equal == np.array(ENDS[2])).all(axis=-1).any()
+    found.reshape(-1)[-1:] = 1.5
+    shown = drawn(found, expected)
+    assert len(shown) == panels and max(map(len, shown)) <= 640
+    assert sorted(panel.max(initial=0.0) for panel in shown)[-1] == pytest.approx(0.4 if found.size else 0.0)
+    assert sum(np.count_nonzero(panel) for panel in shown) == min(found.size, 1)
+    assert not any(panel.any() for panel in drawn(expected, expected))
+    with Image.open(io.BytesIO(heat_map(found, expected))) as image:
+        assert image.format == "PNG" and max(image.size) < 1400
 
 
 def test_one_wrong_element_of_a_million_can_be_seen() -> None:
-    """It is the colour of its pixel, and what is not finite is black."""
+    """It is in the place of its neighbourhood, and what is not finite too, which is black."""
     expected = np.ones((1000, 1000))
     found = expected.copy()
     found[321, 123] = 2.0
     found[700, 700] = math.nan
-    shown = pixels(heat_map(found, expected))
-    panel = shown[60:600, 20:480]
-    assert (panel == np.array(ENDS[2])).all(axis=-1).any()
-    assert (panel == 0).all(axis=-1).any()
+    (panel,) = drawn(found, expected)
+    assert panel.shape == (500, 500)
+    assert np.argwhere(panel > 0).tolist() == [[160, 61]] and panel[160, 61] == pytest.approx(2 / 3)
+    assert np.argwhere(np.isnan(panel)).tolist() == [[350, 350]]
     with pytest.raises(ConfigurationError, match="must be alike"):
         heat_map(np.ones(2), np.ones(3))
