@@ -47,7 +47,7 @@ from d5ray.networks.loading import as_network, is_path
 from d5ray.networks.network import Network
 from d5ray.networks.zoo.catalogue import check_network_options
 from d5ray.operators.loss import Loss
-from d5ray.ops.losses.function_loss import as_loss, check_framework
+from d5ray.ops.losses.function_loss import FunctionLoss, as_loss, check_framework
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.training.batches.epochs import BatchSize, check_batch_size, check_fits, times
 from d5ray.training.datasets import Dataset, Split, check_dataset_options, load_dataset, training_samples
@@ -140,7 +140,8 @@ class Experiment:
 
     model_kwargs   arguments of the model
     loss           what is minimized, such as `SoftmaxCrossEntropyLoss()`; a loss of PyTorch, or any function
-                   of (output, labels) that gives a tensor of one number; "model": what the model gives itself
+                   of (output, labels) that gives a tensor of one number, or (sum, weight); "model": what the
+                   model gives itself
     executor       level 1: what makes the executor on the agent; a framework's name such as 'numpy' means its
                    `from_model`
     executor_kwargs arguments of that function
@@ -497,8 +498,9 @@ class Experiment:
                 f"{'network' if network else 'executor'} takes one array: name one of them as inputs where "
                 "the data set is made, or give an nn.Module that takes them, under PyTorch, or a Keras model"
             )
+        knows = isinstance(self.loss, FunctionLoss) and not self.loss.classifies  # what it does with labels
         for part, split in dataset.splits.items():
-            if isinstance(split, Split) and split.ignores and self.loss.ignored != IGNORED:
+            if isinstance(split, Split) and split.ignores and self.loss.ignored != IGNORED and not knows:
                 raise ConfigurationError(
                     f"the data set {dataset.name!r} has labels of {IGNORED} in {part}, which {self.loss!r} "
                     "does not ignore: take loss=d5.operators.MaskedCrossEntropyLoss(), or leave them out"

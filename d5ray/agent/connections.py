@@ -12,8 +12,9 @@ from d5ray.agent.data import AgentData
 from d5ray.agent.mesh import left, meet, replicas, seat_of
 from d5ray.agent.user_errors import blaming
 from d5ray.distributed.buffers import LocalBuffers
-from d5ray.distributed.checkpoints.equality import EqualityCheck, checksum_of_fixed, gathered
+from d5ray.distributed.checkpoints.equality import EqualityCheck, checksum_of_fixed
 from d5ray.distributed.checkpoints.rollback import Committed, RestartPoint, begun_anew, prove
+from d5ray.distributed.communicators.agreement.rows import gathered
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.simple.absent import Absent
 from d5ray.distributed.group.group import Group

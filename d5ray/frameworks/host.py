@@ -7,6 +7,7 @@ from uuid import UUID
 import numpy as np
 
 from d5ray.errors import ConfigurationError
+from d5ray.training.arrays import library_of
 
 Flat = np.ndarray[Any, Any]
 
@@ -85,6 +86,18 @@ def host_copy(array: Any) -> Flat:
     if hasattr(array, "get"):  # CuPy
         return np.asarray(array.get()).reshape(-1)
     return host_view(array.detach().cpu().contiguous()).copy()
+
+
+def native(values: Flat, like: Any) -> Any:
+    """A copy of the values (n,), with their type, of the framework and device of another array."""
+    if isinstance(like, np.ndarray):
+        return values.copy()
+    library = library_of(like)
+    if values.dtype.name == "bfloat16":
+        return library.from_numpy(values.view(np.int16).copy()).view(library.bfloat16).to(like.device)
+    if hasattr(library, "from_numpy"):
+        return library.from_numpy(values.copy()).to(like.device)
+    return library.asarray(values)
 
 
 @cache

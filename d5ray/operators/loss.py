@@ -18,6 +18,9 @@ class Loss(ABC):
     how often the largest score is the label's; one that does not takes whatever the network and the data set
     give, (batch, ...) each, and there is no accuracy: what is right then is for a `Quality` to say.
 
+    Where batches count by more than their samples, as where labels are ignored, `torch` gives (sum, weight):
+    the loss is sum / weight of all that is computed together, pieces and agents; see `weighted`.
+
     A loss gets the model's scores: the tensor that it returns, what is called `logits`, or the first tensor
     of several. One that `sees_output` gets all that the model returns, under PyTorch.
 
@@ -32,6 +35,9 @@ class Loss(ABC):
     ignored: int | None = None  # a label that counts for nothing
     sees_output: ClassVar[bool] = False
     takes_labels: ClassVar[bool] = False  # whether the model is given the labels, and computes the loss
+    # Whether batches count by a weight of their own: True: by `counted`, of whose labels this is the mean;
+    # False: by their samples; None: as `torch` says, by giving (sum, weight) or a mean.
+    weighted: ClassVar[bool | None] = None
 
     @abstractmethod
     def check(self, output_shape: tuple[int, ...], classes: int) -> None:
@@ -48,8 +54,8 @@ class Loss(ABC):
         raise self.lacking("NumPy")
 
     @abstractmethod
-    def torch(self, scores: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
-        """The loss by PyTorch's own functions, a scalar tensor."""
+    def torch(self, scores: "torch.Tensor", labels: "torch.Tensor") -> Any:
+        """The loss by PyTorch's own functions, a scalar tensor; or (sum, weight), a scalar and a number."""
 
     def counted(self, labels: np.ndarray[Any, Any]) -> int:
         """The number of these labels that count."""

@@ -77,7 +77,8 @@ def same_as_torch(
     first one's parameters.
 
     module     a module, or a class or function that makes one
-    loss       a function of (scores, labels), or a module such as torch.nn.CrossEntropyLoss()
+    loss       a function of (scores, labels), or a module such as torch.nn.CrossEntropyLoss(); where it gives
+               (sum, weight), several are compared with one process on the samples of all
     optimizer  a class of `torch.optim`, or a `functools.partial` of one
     steps, agents, batch_size, seed  of the experiment
     tolerance  of every tensor, relative to its largest element, or to 1
@@ -144,20 +145,25 @@ def _by_torch(
             for other in modules[1:]:
                 for mine, own in zip(other.buffers(), modules[0].buffers(), strict=True):
                     mine.copy_(own)
+        weights: list[float] = []
         for rank, (module, loss, agent) in enumerate(zip(modules, losses, course, strict=True)):
             inputs, labels, drawn = agent.steps[step]
             rules[rank].zero_grad()
             torch.manual_seed(drawn)
-            found = loss(module(torch.from_numpy(inputs)), torch.from_numpy(labels))
+            given = loss(module(torch.from_numpy(inputs)), torch.from_numpy(labels))
+            found, weight = given if isinstance(given, tuple) else (given, None)
             found.backward()
+            weights.append(1.0 if weight is None else float(weight))
+            found = found if not weight else found / weight
             compared.check(
                 f"agent {rank} in step {step}",
                 {"loss": np.asarray(agent.losses[step])},
                 {"loss": np.asarray(found.item())},
             )
-        _average([[p for group in rule.param_groups for p in group["params"]] for rule in rules])
-        for rule in rules:
-            rule.step()
+        if total := sum(weights):
+            _average([[p for group in rule.param_groups for p in group["params"]] for rule in rules], total)
+            for rule in rules:
+                rule.step()
     return {
         name: value.detach().resolve_conj().numpy().copy()
         for name, value in modules[0].state_dict().items()
@@ -183,12 +189,12 @@ def _initialize(module: Any, inputs: Any) -> None:
             module(inputs)
 
 
-def _average(replicas: list[list[Any]]) -> None:
-    """Give all replicas the mean of each gradient; a parameter that none has used keeps none."""
+def _average(replicas: list[list[Any]], total: float) -> None:
+    """Give all replicas the sum of each gradient over a total; a parameter that none has used keeps none."""
     for same in zip(*replicas, strict=True):
         found = [each.grad.to_dense() for each in same if each.grad is not None]
         for each in same:
-            each.grad = sum(found) / len(same) if found else None
+            each.grad = sum(found) / total if found else None
 
 
 def _torch_executor(executor: Any) -> Any:

@@ -21,7 +21,7 @@ class ActorCriticLoss(Loss):
     policy's entropy; `value` is v and `entropy` e.
     """
 
-    classifies = False
+    classifies = weighted = False
 
     def __init__(self, value: float = 0.5, entropy: float = 0.01) -> None:
         check_number("value", value, low=0.0, low_included=True)

@@ -28,6 +28,7 @@ class CTCLoss(Loss):
     """
 
     classifies = False
+    weighted = True
 
     def __init__(self, ignored: int = -100) -> None:
         if isinstance(ignored, bool) or not isinstance(ignored, (int, np.integer)):

@@ -22,7 +22,8 @@ class FunctionLoss(Loss):
     """FunctionLoss(torch.nn.CrossEntropyLoss(label_smoothing=0.1)): a function of PyTorch as a loss.
 
     function(output, labels) gives the loss, a tensor of one number that can be differentiated: the mean over
-    the batch. output: all that the model returns, a tensor, a tuple, a dictionary; labels: the data set's.
+    the batch; or (sum, weight), see `Loss`. output: all that the model returns, a tensor, a tuple, a
+    dictionary; labels: the data set's.
     classifies: whether labels are classes, so that evaluations count how often the largest score is the
     label's; by default where the function is a loss of PyTorch of which that is known. classes_axis: the axis
     of the classes in the scores; PyTorch's losses have them at 1. ignored: a label that counts for nothing,
@@ -77,9 +78,8 @@ class FunctionLoss(Loss):
                 f"{classes} scores per label, or set classes_axis"
             )
 
-    def torch(self, scores: Any, labels: "torch.Tensor") -> "torch.Tensor":
-        found: torch.Tensor = self.function(scores, labels)
-        return found
+    def torch(self, scores: Any, labels: "torch.Tensor") -> Any:
+        return self.function(scores, labels)
 
 
 @final
@@ -103,8 +103,8 @@ class ModelLoss(Loss):
     """ModelLoss(), or loss="model": the loss that the model computes itself, given the labels.
 
     It is called with `labels=` beside its inputs, as Hugging Face's models are, and its output has the loss
-    under `loss`, or first. Evaluations know no accuracy then; a loss of scores, such as
-    `SoftmaxCrossEntropyLoss()`, sees the output's `logits`.
+    under `loss`, or first: a mean, or (sum, weight), see `Loss`. Evaluations know no accuracy then; a loss of
+    scores, such as `SoftmaxCrossEntropyLoss()`, sees the output's `logits`.
     """
 
     classifies = False
@@ -114,8 +114,8 @@ class ModelLoss(Loss):
     def check(self, output_shape: tuple[int, ...], classes: int) -> None:
         pass
 
-    def torch(self, scores: Any, labels: "torch.Tensor") -> "torch.Tensor":
-        found: torch.Tensor | None = getattr(scores, "loss", None)
+    def torch(self, scores: Any, labels: "torch.Tensor") -> Any:
+        found: Any = getattr(scores, "loss", None)
         if found is None and isinstance(scores, dict):
             found = scores.get("loss")
         if found is None and isinstance(scores, tuple):

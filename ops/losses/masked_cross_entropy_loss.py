@@ -17,9 +17,11 @@ class MaskedCrossEntropyLoss(Loss):
 
     As PyTorch's `cross_entropy(…, ignore_index=−100)`, of scores (batch, ..., classes) and labels
     (batch, ...): for sequences that are padded, and tokens that are given. Accuracy is of the labels that
-    count, too. Where agents have batches of which more or fewer labels count, their gradients' mean is that
-    of their own means. For PyTorch and NumPy.
+    count, too. M is that of all agents' labels together, where they take the mean of their gradients. For
+    every framework that trains models as they are.
     """
+
+    weighted = True
 
     def __init__(self, ignored: int = -100) -> None:
         if isinstance(ignored, bool) or not isinstance(ignored, (int, np.integer)):

@@ -20,7 +20,7 @@ class MeanSquaredErrorLoss(Loss):
     """
 
     name = "MeanSquaredError"
-    classifies = False
+    classifies = weighted = False
 
     def check(self, output_shape: tuple[int, ...], classes: int) -> None:
         """Accept any output; its shape is compared with the targets' when there are some."""

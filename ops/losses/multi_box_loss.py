@@ -24,7 +24,7 @@ class MultiBoxLoss(Loss):
     its class, x₁, y₁, x₂, y₂; rows of class −1 are no boxes.
     """
 
-    classifies = False
+    classifies = weighted = False
 
     def __init__(self, boxes: DefaultBoxes, overlap: float = 0.5, negatives: int = 3) -> None:
         check_kind("boxes", boxes, DefaultBoxes, "DefaultBoxes, which tell where the boxes lie")

@@ -22,6 +22,7 @@ class SoftmaxCrossEntropyLoss(Loss):
     """
 
     name = "SoftmaxCrossEntropyLoss"
+    weighted = False
 
     def check(self, output_shape: tuple[int, ...], classes: int) -> None:
         if len(output_shape) < 2 or output_shape[-1] != classes:

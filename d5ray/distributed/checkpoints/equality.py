@@ -8,7 +8,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from d5ray.distributed.checkpoints.checksum import checksum
-from d5ray.distributed.checkpoints.state import host_values, native
+from d5ray.distributed.communicators.agreement.rows import gathered
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.optimizers.invariants import ONE_MODEL
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
@@ -120,11 +120,3 @@ def divergence(rows: Array) -> Divergence | None:
     if len(set(checksums.values())) == 1:
         return None
     return Divergence(int(furthest[0, 2]), int(furthest[0, 3]), checksums)
-
-
-def gathered(row: Array, communication: Communicator, like: Any) -> Array:
-    """Every member's row (n,), by rank (members, n)."""
-    whole = native(np.zeros(communication.size * len(row), row.dtype), like)
-    whole[communication.bounds(len(whole))[communication.rank]] = native(row, like)
-    communication.all_gather(whole)
-    return host_values(whole, "what the members gave").reshape(communication.size, len(row))

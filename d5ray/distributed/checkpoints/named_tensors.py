@@ -9,9 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from d5ray.distributed.checkpoints.state import native
 from d5ray.errors import StorageError
-from d5ray.frameworks.host import host_copy, host_view, on_device
+from d5ray.frameworks.host import host_copy, host_view, native, on_device
 from d5ray.metrics.record.tensor_file import Array
 from d5ray.networks.executors.executor import Executor
 from d5ray.networks.executors.slots import Slot, by_name

@@ -15,12 +15,14 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.checkpoints.equality import compares, divergence, gathered, told
+from d5ray.distributed.checkpoints.equality import compares, divergence, told
 from d5ray.distributed.checkpoints.packed import Packed
-from d5ray.distributed.checkpoints.state import host_values, native, pack, unpack_into
+from d5ray.distributed.checkpoints.state import host_values, pack, unpack_into
+from d5ray.distributed.communicators.agreement.rows import gathered
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import AgentError
+from d5ray.frameworks.host import native
 from d5ray.metrics.record.tensor_file import Array, parsed, pieces
 from d5ray.networks.executors.executor import Executor
 from d5ray.training.arrays import copy_of

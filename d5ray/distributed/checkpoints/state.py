@@ -18,11 +18,10 @@ from d5ray.distributed.one_sided.peers import Peers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.client import Server
 from d5ray.errors import ConfigurationError, StorageError
-from d5ray.frameworks.host import host_copy, host_view, on_device
+from d5ray.frameworks.host import host_copy, host_view, native, on_device
 from d5ray.identity.moved import first_class_name
 from d5ray.networks.executors.delayed import DelayedExecutor
 from d5ray.networks.executors.executor import Executor
-from d5ray.training.arrays import library_of
 from d5ray.training.events.event import Event
 from d5ray.training.optimizers.deep500_rules import ThreeStepOptimizer
 from d5ray.training.optimizers.native import Engine
@@ -207,18 +206,6 @@ def _stands_for(fresh: Any, name: str) -> bool:
     if isinstance(fresh, Executor):
         return name == DelayedExecutor.__name__
     return any(isinstance(fresh, kind) and name.endswith(kind.__name__) for kind in OF_A_WORLD)
-
-
-def native(values: Array, like: Any) -> Any:
-    """A copy of the values (n,), with their type, of the framework and device of another array."""
-    if isinstance(like, np.ndarray):
-        return values.copy()
-    library = library_of(like)
-    if values.dtype.name == "bfloat16":
-        return library.from_numpy(values.view(np.int16).copy()).view(library.bfloat16).to(like.device)
-    if hasattr(library, "from_numpy"):
-        return library.from_numpy(values.copy()).to(like.device)
-    return library.asarray(values)
 
 
 def host_values(array: Any, name: str) -> Array:

@@ -61,6 +61,7 @@ class CompressedSGD(DistributedOptimizer):
         scaled = self.learning_rate * flat.astype(self.dtype)
         mean = self.reduction.mean(scaled, self.communication, draws, self.memory).mean
         flat[...] = mean / self.learning_rate
+        self.mark_unused(gradient)
         self.apply(gradient)
 
 

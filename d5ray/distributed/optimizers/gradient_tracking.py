@@ -5,7 +5,7 @@ from typing import final
 from d5ray.distributed.buffers import LocalBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic
-from d5ray.training.arrays import zeros_like
+from d5ray.training.arrays import NO_GRADIENT, zeros_like
 from d5ray.training.batches.batch import Batch
 
 
@@ -31,12 +31,14 @@ class GradientTracking(DistributedOptimizer):
 
     def start(self) -> None:
         self.y = zeros_like(self.x)  # W y from the step before
+        self.y[...] = NO_GRADIENT  # as long as no agent has one
         self.before = zeros_like(self.x)  # g from the step before
 
     def step(self, batch: Batch) -> None:
         gradient = self.gradient(batch)
         self.y += gradient - self.before
         self.before[...] = gradient
+        self.before += 0.0  # no gradient is zero here, so that -0.0 - 0.0 is none in the next step
         gradient[...] = self.y  # as it is before it is mixed
         self.communication.neighbor_average(self.x, self.y)
         self.apply(gradient)

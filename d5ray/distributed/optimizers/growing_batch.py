@@ -21,9 +21,9 @@ class GrowingBatch(DistributedOptimizer):
     by it instead: the noise of the gradient falls alike, with fewer updates and fewer exchanges (Smith et
     al., arXiv:1711.00489). What a schedule of the experiment's `batch_size` does in one step, this does in
     k steps with the memory of one: for batches that an agent cannot hold. Equal to one process on the union
-    of the samples, remainders included: consistent, decentralized. The base optimizer U and its state move
-    at updates alone, and are equal on all agents. Steps after the last update of a run move nothing.
-    Buffers are averaged: there is one model.
+    of the samples, remainders included, and of the labels where the loss counts these: consistent,
+    decentralized. The base optimizer U and its state move at updates alone, and are equal on all agents.
+    Steps after the last update of a run move nothing. Buffers are averaged: there is one model.
     """
 
     untrained = SynchronizedBuffers()
@@ -61,9 +61,14 @@ class GrowingBatch(DistributedOptimizer):
             k = self.factor ** sum(batch.step >= milestone for milestone in self.milestones)
             self.until = batch.step + k
             self.sum[...], self.samples[...] = NO_GRADIENT, 0
-        self.sum += len(batch.labels) * self.gradient(replace(batch, weight=1.0))
-        self.samples += len(batch.labels)
+        gradient = self.gradient(replace(batch, weight=1.0))
+        self.sum += self.loss_weight * gradient
+        self.samples += self.loss_weight
         if batch.step + 1 == self.until:
             self.communication.allreduce(self.sum)
             self.communication.allreduce(self.samples)
-            self.apply(self.sum / self.samples)
+            if self.samples[0] > 0:  # something counts
+                self.apply(self.sum / self.samples)
+
+    def gradient_factor(self, batch: Batch, weight: float | None) -> float:
+        return 0.0 if weight == 0.0 else 1.0

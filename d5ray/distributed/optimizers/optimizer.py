@@ -8,6 +8,7 @@ import numpy as np
 
 from d5ray.checks import wrong_kind
 from d5ray.distributed.buffers import BufferPolicy, LocalBuffers
+from d5ray.distributed.communicators.agreement.rows import gathered
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.one_sided.peers import Peers
 from d5ray.distributed.optimizers.exchange import ExchangeVia, derive
@@ -38,6 +39,7 @@ class DistributedOptimizer(ABC):
       self.communication   the `Communicator` of all agents
       self.server          the parameter servers, see `Server`; with `exchange = ExchangeVia.SERVERS`
       self.peers           the other agents one-sidedly, see `Peers`; with `exchange = ExchangeVia.PEERS`
+      self.loss_weight     for which the last gradient's batch counts: its samples, or what its loss says
       self.learning_rate   of the base optimizer
       self.slots           the name, place and shape of each parameter tensor in the flat buffers
       self.rng             a NumPy generator, different on every agent, equal for equal seeds
@@ -95,12 +97,14 @@ class DistributedOptimizer(ABC):
     rng: np.random.Generator
     shared_rng: np.random.Generator
     loss: float = float("nan")
+    loss_weight: float = 0.0
     update_ns: int = 0
     _moment: int = 0  # the step of the run that is under way
     moving: Sequence[str] = ()  # buffers that are the first agent's before every step
     _own_buffers: Sequence[Any] = ()  # of this agent, while it has those that are evaluated
     _unused: tuple[str, ...] = ()  # parameters that got no gradient here in the last pass
     _left_out: frozenset[str] = frozenset()  # the same of the last pass that had samples
+    _weighs: bool | None = None  # whether batches have weights, where no executor knows before a pass
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -187,7 +191,7 @@ class DistributedOptimizer(ABC):
     ) -> None:
         """Give this instance what its step uses; called by the agent, on all agents at once."""
         self._hyperparameters = _hyperparameters(self)
-        self._executor = executor
+        self._executor, self._weighs = executor, None
         self._ranges = ((0, len(executor.parameters)),)
         self._states: dict[Range, State] = {}
         self.base = base
@@ -264,24 +268,32 @@ class DistributedOptimizer(ABC):
         """The flat gradient (n,) of the loss on this agent's samples at self.x, times the batch's weight.
 
         The weight is 1 but where a remainder gives agents shares of different size; with it the mean over
-        the agents is the mean over the samples. An agent without samples gets zeros. A parameter without a
-        gradient gets -0.0: if it has that from all agents, `apply` leaves it as it is, as PyTorch does.
+        the agents is the mean over the samples. Where the loss gives (sum, weight), see `Loss`, it is by
+        these, see `gradient_factor`. An agent without samples, or with a weight of 0, gets zeros. A parameter
+        without a gradient gets -0.0: if it has that from all agents, `apply` leaves it as it is, as PyTorch
+        does.
 
         on_ready(bucket) is called for every bucket (a piece of the flat gradient, see `buckets`) as soon as
         it is complete, while the backward pass goes on: in the same order on every agent, with or without
         samples. From then on the bucket is the callee's.
         """
         gradients: Vector = self._executor.gradients
-        weight, self._moment = batch.weight, batch.step
+        self._moment, factors = batch.step, list[float]()
         if self.base.prepares:
             self.base.prepare(self._executor.parameters, self._state_of(slice(0, len(gradients))))
 
+        def scaled(part: Any) -> Any:
+            if not factors:  # it asks the other agents, once
+                factors.append(self._scale(batch))
+            if factors[0] == 0.0:
+                part[...] = NO_GRADIENT
+            elif factors[0] != 1.0:
+                part *= factors[0]
+            return part
+
         def announce(begin: int, end: int) -> None:
             assert on_ready is not None
-            bucket = gradients[begin:end]
-            if weight != 1.0:
-                bucket *= weight
-            on_ready(bucket)
+            on_ready(scaled(gradients[begin:end]))
 
         if len(batch.labels) == 0:
             self.loss = float("nan")
@@ -292,15 +304,42 @@ class DistributedOptimizer(ABC):
             self.loss = self._executor.inference_and_backprop(batch.inputs, batch.labels, on_ready=announce)
         else:
             self.loss = self._executor.inference_and_backprop(batch.inputs, batch.labels)
-            if weight != 1.0:
-                gradients *= weight
-        unused = self._executor.unused if len(batch.labels) else self.slots
+        if not on_ready:
+            scaled(gradients)
+        unused = self._executor.unused if self.loss_weight else self.slots
         self._unused = tuple(slot.name for slot in unused)
-        if len(batch.labels):
+        if self.loss_weight:
             self._left_out = frozenset(self._unused)
-        if self._unused and len(batch.labels) and ExchangeVia.SERVERS in self.exchange:
+        if self._unused and self.loss_weight and ExchangeVia.SERVERS in self.exchange:
             self._check_servers_leave_unused()
         return gradients
+
+    def _scale(self, batch: Batch) -> float:
+        """The factor of the gradient of this agent's mean loss."""
+        own = self._executor.weight if len(batch.labels) else None
+        self.loss_weight = float(len(batch.labels)) if own is None else own
+        known = self._executor.weighs if self._weighs is None else self._weighs
+        if known is False:
+            return batch.weight
+        return self.gradient_factor(batch, own)
+
+    def gradient_factor(self, batch: Batch, weight: float | None) -> float:
+        """The factor of the gradient of the agent's mean loss, where the loss may give weights.
+
+        weight: of its batch; None: the loss gives none, or there are no samples. By default w P / Σ w, whose
+        mean over the P agents is that over all of their samples, in steps before and after which all have
+        the same x; in others a model of its own is trained by its own mean. A rule with another exchange
+        says what it needs there.
+        """
+        step = batch.step
+        if not (self.one_model and self.equal_after(step) and self.equal_after(step + 1)):
+            return 0.0 if weight == 0.0 else batch.weight
+        told = np.array([0.0 if weight is None else weight, weight is not None])
+        rows = gathered(told, self.communication, self.x) if self.communication.size > 1 else told[None]
+        total, self._weighs = rows[:, 0].sum(), bool(rows[:, 1].any())
+        if not self._weighs:
+            return batch.weight
+        return float(told[0] * len(rows) / total) if total else 0.0
 
     @final
     def apply(self, gradient: Any, part: slice | None = None) -> None:
@@ -318,6 +357,21 @@ class DistributedOptimizer(ABC):
         self.base.step(self._executor.parameters[part], gradient[part], self._state_of(part), unused)
         wait_for(gradient)  # else the time is that of the launches, and the next pass's has the rest
         self.update_ns += now() - begin
+
+    @final
+    def mark_unused(self, gradient: Any) -> None:
+        """Write -0.0 into a flat gradient (n,) of all agents where none of them has a gradient.
+
+        For an exchange that is no plain sum, and loses it. Agents tell each other where they have none, if
+        the model may leave parameters out.
+        """
+        if isinstance(getattr(type(self._executor), "unused", ()), tuple):  # it leaves none out
+            return
+        own = np.array([slot.name in self._unused for slot in self.slots], np.uint8)
+        rows = gathered(own, self.communication, gradient) if self.communication.size > 1 else own[None]
+        for slot, unused in zip(self.slots, rows.all(axis=0).tolist(), strict=True):
+            if unused:
+                gradient[slot.offset : slot.offset + slot.size] = NO_GRADIENT
 
     def _check_servers_leave_unused(self) -> None:
         """Raise `ConfigurationError` where servers would move a parameter that has no gradient.

@@ -47,6 +47,12 @@ class ServerSGD(DistributedOptimizer):
     def step(self, batch: Batch) -> None:
         self.server.push_pull(self.gradient(batch), into=self.x)
 
+    def gradient_factor(self, batch: Batch, weight: float | None) -> float:
+        self.server.counts = self.loss_weight  # where several pushes become one update
+        if weight == 0.0:
+            return 0.0
+        return batch.weight if weight is None and self.asynchronous else 1.0
+
     @final
     def finish(self) -> None:
         self.server.pull(into=self.x)

@@ -115,7 +115,7 @@ class Server(ABC):
         )  # that were done; whoever records them takes them out
         self.scheduler = scheduler
         self.timeout_seconds = seconds
-        self.counts = 1  # for which a push counts in a mean
+        self.counts = 1.0  # for which a push counts in a mean
         self.links = [[0, 0] for _ in range(shards)]  # bytes sent to and received from each shard
         self.acknowledged = [0] * shards  # the number of the last push that each shard has answered
         self._bounds = bounds(elements, shards)

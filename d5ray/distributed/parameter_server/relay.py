@@ -29,13 +29,13 @@ class Relay:
         lost: Callable[[], None],
     ) -> None:
         self._connect, self._x, self._install, self._lost = connect, x, install, lost
-        self._rounds: SimpleQueue[tuple[Array, int, int] | None] = SimpleQueue()
+        self._rounds: SimpleQueue[tuple[Array, float, int] | None] = SimpleQueue()
         self._root: RemoteServer | None = None
         threading.Thread(target=self._run, name="d5ray-relay", daemon=True).start()
 
-    def send(self, mean: Array, pushes: int, number: int) -> None:
+    def send(self, mean: Array, counts: float, number: int) -> None:
         """Take the mean (n,) of a round to the root; the shard's lock is held."""
-        self._rounds.put((mean.copy(), pushes, number))
+        self._rounds.put((mean.copy(), counts, number))
 
     def reroute(self, above: Address) -> int:
         """Look for the root there from now on; the number of the last round that it has answered."""
@@ -52,13 +52,13 @@ class Relay:
 
     def _run(self) -> None:
         while (taken := self._rounds.get()) is not None:
-            mean, pushes, number = taken
+            mean, counts, number = taken
             into = np.empty_like(mean)
             try:
                 if self._root is None:
                     self._root = self._connect()
                     self._root.begin(self._x)
-                self._root.counts = pushes
+                self._root.counts = counts
                 self._root.go_on(number - 1)
                 self._root.push_pull(mean, into=into)
             except PeerLost:

@@ -24,7 +24,7 @@ from d5ray.distributed.parameter_server.frame_kinds import (
     PURPOSE,
     kept_bytes,
 )
-from d5ray.distributed.parameter_server.requests import Array, Reply
+from d5ray.distributed.parameter_server.requests import Array, Reply, counts_as_bits
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.connection import Channel
 from d5ray.distributed.rpc.dtypes import numpy_dtype
@@ -157,7 +157,8 @@ class RemoteServer(Server):
                 size = ask.vector.nbytes
                 place, payload = self._placed(ask.vector, part)
             target, wanted, back = self._wanted(ask.into, part)
-            numbers = (ask.sequence, place, size, target, wanted, int(ask.message is not None), self.counts)
+            compressed, counts = int(ask.message is not None), counts_as_bits(self.counts)
+            numbers = (ask.sequence, place, size, target, wanted, compressed, counts)
             channel.send(OPERATE, numbers, payload, back if target == NOTHING else None)
         except BaseException:
             self._give_up()

@@ -30,7 +30,7 @@ from d5ray.distributed.parameter_server.frame_kinds import (
     PUSH_PULL,
     STATE,
 )
-from d5ray.distributed.parameter_server.requests import Array, Request
+from d5ray.distributed.parameter_server.requests import Array, Request, counts_as_bits, counts_of_bits
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.frames import Unexpected
@@ -54,7 +54,7 @@ class Record(NamedTuple):
 
 def request_record(request: Request) -> Record:
     """A request, for the log."""
-    numbers = request.rank, request.sequence, request.counts
+    numbers = request.rank, request.sequence, counts_as_bits(request.counts)
     if request.vector is None:
         return Record(PULL, numbers)
     return Record(PUSH if request.into is None else PUSH_PULL, numbers, _bytes_of(request.vector))
@@ -251,13 +251,12 @@ class ShardCopy:
             raise Unexpected("a shard's log begins with something else than its state")
         dtype = shard.x.dtype
         if kind in (PUSH, PULL, PUSH_PULL):
-            rank, sequence, counts, *_ = numbers
+            rank, sequence, bits, *_ = numbers
             vector = None if kind == PULL else payload.view(dtype)
             into: Any = None if kind == PUSH else NOWHERE
             free = self._free.append if len(payload) else None
-            request = Request(
-                rank, sequence, vector, into, lambda _: free(payload) if free else None, counts=counts
-            )
+            done = lambda _: free(payload) if free else None  # noqa: E731 - it is handed on
+            request = Request(rank, sequence, vector, into, done, counts=counts_of_bits(bits))
             shard.submit(request)
         elif kind == ENTERED:
             shard.enter(numbers[0], again=bool(numbers[1]))

@@ -30,6 +30,16 @@ class Restored(NamedTuple):
     last: dict[int, int]  # the number of the last push that is part of it, by rank
 
 
+def counts_as_bits(counts: float) -> int:
+    """A request's counts as the integer that frames carry."""
+    return int(np.float64(counts).view(np.int64))
+
+
+def counts_of_bits(bits: int) -> float:
+    """A request's counts, of the integer that a frame carries."""
+    return float(np.int64(bits).view(np.float64))
+
+
 @dataclass(eq=False)
 class ShardState:
     """The part of a shard that outlives a run, between two steps of agents that meet at every step."""
@@ -46,7 +56,8 @@ class Request:
     rank      of the agent; sequence: its pushes are numbered 1, 2, 3, …; a pull has that of the push before
     vector    what is pushed (n,), in memory that stays as it is until the request is done; None: a pull
     into      where the values are copied to (n,); None: a push
-    counts    the weight in a mean: the pushes that the server of a group makes one of
+    counts    the weight in a mean: by which the loss counts, and that of all pushes of which the server of a
+              group makes one
     """
 
     rank: int
@@ -55,7 +66,7 @@ class Request:
     into: Array | None
     done: Callable[["Request"], None]
     scale: float = 1.0  # that the vector enters with
-    counts: int = 1
+    counts: float = 1.0
     order: int = -1
     staleness: int = -1
     version: int = -1

@@ -127,7 +127,7 @@ def resolved(
     return None
 
 
-def _nowhere(mean: Array, pushes: int, number: int) -> None:
+def _nowhere(mean: Array, counts: float, number: int) -> None:
     """The upstream of a copy: what comes of a round is told to it."""
 
 

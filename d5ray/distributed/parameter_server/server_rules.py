@@ -204,7 +204,8 @@ def mean(pushes: Sequence[Request], block: slice = ALL) -> Array:
         return _scaled(pushes[0], block)
     counts = [push.counts for push in pushes]
     if len(set(counts)) == 1:
-        counts = [1] * len(pushes)
+        counts = [1.0] * len(pushes)
+    counts = [count / max(counts) for count in counts]  # so that no product is too large for the type
     total = _scaled(pushes[0], block, counts[0]) + _scaled(pushes[1], block, counts[1])
     for push, count in zip(pushes[2:], counts[2:], strict=True):
         total += _scaled(push, block, count)
@@ -212,7 +213,7 @@ def mean(pushes: Sequence[Request], block: slice = ALL) -> Array:
     return total
 
 
-def _scaled(push: Request, block: slice = ALL, count: int = 1) -> Array:
+def _scaled(push: Request, block: slice = ALL, count: float = 1.0) -> Array:
     assert push.vector is not None
     vector, scale = push.vector[block], push.scale * count
     return vector if scale == 1.0 else vector * vector.dtype.type(scale)

@@ -16,7 +16,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.training.optimizers.optimizer import Optimizer
 
 STATE_FORMAT = 1
-Upstream = Callable[[Array, int, int], None]  # the mean (n,) of that many pushes, and its number from 1
+Upstream = Callable[[Array, float, int], None]  # the mean (n,) of pushes, what they count, its number from 1
 
 
 @final
@@ -200,7 +200,8 @@ class Shard:
             if len(self._under_way) == 1:
                 self._forward()
             return
-        self.rule.update(self.held, pushes)
+        if any(push.counts for push in pushes):  # else no label of them counts
+            self.rule.update(self.held, pushes)
         self.version += 1
         for push in sorted(pushes, key=_order):
             self._settle(push)
@@ -209,7 +210,7 @@ class Shard:
         assert self._upstream is not None
         pushes = self._under_way[0]
         self._rounds += max(push.skipped for push in pushes)  # rounds that are not in the restored state
-        self._upstream(mean(pushes), len(pushes), self._rounds + 1)
+        self._upstream(mean(pushes), sum(push.counts for push in pushes), self._rounds + 1)
 
     def _settle(self, push: Request, *, applied: bool = True) -> None:
         """A push has become part of an update, or is dropped."""

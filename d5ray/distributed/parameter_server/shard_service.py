@@ -1,6 +1,7 @@
 """A shard that other processes reach: requests come in by threads, one after the other into the shard"""
 
 import json
+import math
 import threading
 from collections.abc import Collection, Sequence
 from time import perf_counter_ns
@@ -38,7 +39,7 @@ from d5ray.distributed.parameter_server.replication import (
     request_record,
     state_record,
 )
-from d5ray.distributed.parameter_server.requests import Array, Request, Restored
+from d5ray.distributed.parameter_server.requests import Array, Request, Restored, counts_of_bits
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.rpc.frames import FrameHeader, Unexpected
@@ -276,8 +277,9 @@ class ShardServer:
     def _operate(
         self, client: Connection, frame: FrameHeader, slot: ClientSlice, compressor: Compressor | None
     ) -> None:
-        sequence, _, size, target, wanted, compressed, counts, *_ = frame.numbers
-        if sequence < 0 or counts < 1 or wanted not in (0, slot.size):
+        sequence, _, size, target, wanted, compressed, bits, *_ = frame.numbers
+        counts = counts_of_bits(bits)
+        if sequence < 0 or not 0 <= counts < math.inf or wanted not in (0, slot.size):
             raise Unexpected(
                 f"an agent makes push {sequence} for {counts}, and wants {wanted:,} bytes of {slot.size:,}"
             )

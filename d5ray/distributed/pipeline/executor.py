@@ -115,7 +115,7 @@ class PipelineExecutor(Executor):
         given, truths = _cut(inputs, count), _cut(labels, count)
 
         def judge(micro: int, scores: Array) -> None:
-            mean, right = judged(self.loss, scores, truths[micro])
+            mean, right, _ = judged(self.loss, scores, truths[micro])
             found[...] += mean * len(truths[micro]), right
 
         with self._leaving_on_error():

@@ -47,7 +47,9 @@ class SimulatedServer(Server):
         elif vector is not None:
             sent = vector.nbytes
         back = 0 if ask.into is None else ask.into.nbytes
-        request = Request(self.rank, ask.sequence, vector, ask.into, lambda _: None, number=ask.number)
+        request = Request(
+            self.rank, ask.sequence, vector, ask.into, lambda _: None, counts=self.counts, number=ask.number
+        )
         bytes_ = HEADER_BYTES + sent, HEADER_BYTES + back
         heard = self._servers.ask(place, self.rank, request, *bytes_, lambda: not self._left)
 

@@ -222,9 +222,9 @@ class _Relay:
         self._ended = True
         return _Relay(self._servers, self.above, self._group, self._node)
 
-    def send(self, mean: Array, pushes: int, number: int) -> None:
+    def send(self, mean: Array, counts: float, number: int) -> None:
         into = np.empty_like(self.shard.x)
-        request = Request(self._group, number, mean, into, lambda _: None, counts=pushes, number=number)
+        request = Request(self._group, number, mean, into, lambda _: None, counts=counts, number=number)
         size = HEADER_BYTES + mean.nbytes
         heard = self._servers.ask(
             self.above, self._node, request, size, HEADER_BYTES + into.nbytes, lambda: not self._ended

@@ -14,10 +14,11 @@ from d5ray.frameworks.jax.model import OpenedModel
 from d5ray.frameworks.jax.passes import passes_of
 from d5ray.frameworks.jax.tree_layout import is_trained
 from d5ray.frameworks.numpy.library import NumPy
-from d5ray.networks.executors.evaluation import evaluated, samples_at_once
+from d5ray.networks.executors.evaluation import Judged, evaluated, samples_at_once
 from d5ray.networks.executors.executor import Evaluation, Executor
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.gradient_buckets import OnReady
+from d5ray.networks.executors.model_calls import checked_weight
 from d5ray.networks.executors.slots import by_name
 from d5ray.networks.executors.trees import mapped
 from d5ray.operators.loss import Loss
@@ -37,7 +38,7 @@ class JaxExecutor(Executor):
     def __init__(
         self, opened: OpenedModel, loss: Loss, computing: Computing, precision: str, classes: int
     ) -> None:
-        self.model, self.loss = opened.model, loss
+        self.model, self.loss, self.weighs = opened.model, loss, loss.weighted
         self._computing, self._classes = computing, classes
         self._floats = np.float64 if precision == "float64" else None
         self._passes_of = passes_of(opened.model, loss, precision)
@@ -78,7 +79,7 @@ class JaxExecutor(Executor):
         begin = perf_counter_ns()
         state = self._state
         with self._computing():
-            loss, gradients, after = self._passes_of.train(
+            loss, weight, gradients, after = self._passes_of.train(
                 self._trained,
                 state,
                 self._seed,
@@ -91,6 +92,7 @@ class JaxExecutor(Executor):
             for name, value in after.items():
                 state[name][...] = value
             number = float(loss)
+            self.weight = None if weight is None else checked_weight(self.loss, weight, number)
         spent = perf_counter_ns() - begin
         self.forward_ns += spent // 3
         self.backward_ns += spent - spent // 3
@@ -104,12 +106,11 @@ class JaxExecutor(Executor):
         batch = samples_at_once(inputs, counted)
         return evaluated(self._judged, self.loss, inputs, labels, batch)
 
-    def _judged(self, inputs: Array, labels: Array) -> tuple[float, int]:
-        """The mean loss of some inputs, and how many are right."""
+    def _judged(self, inputs: Array, labels: Array) -> Judged:
         with self._computing():
             given, truth = self._given(inputs), self._given(labels)
-            loss, right = self._passes_of.judge(self._trained, self._state, given, truth)
-            return float(loss), int(right)
+            loss, right, weight = self._passes_of.judge(self._trained, self._state, given, truth)
+            return float(loss), int(right), None if weight is None else float(weight)
 
     def random_state(self) -> Array:
         return np.array([self._passes], np.int64).view(np.uint8)

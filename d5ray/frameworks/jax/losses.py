@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from d5ray.errors import ConfigurationError
-from d5ray.networks.executors.model_calls import no_number, scores_in
+from d5ray.networks.executors.model_calls import no_number, scores_in, sum_and_weight
 from d5ray.operators.loss import Loss
 from d5ray.ops.losses.function_loss import FunctionLoss, ModelLoss
 from d5ray.ops.losses.masked_cross_entropy_loss import MaskedCrossEntropyLoss
@@ -21,10 +21,11 @@ def scores_of(output: Any) -> Any:
     return scores_in(output, lambda value: isinstance(value, jax.Array))
 
 
-def loss_of(loss: Loss, output: Any, labels: Any) -> jax.Array:
-    """The loss of a model's output, one number; `ConfigurationError` for what is something else.
+def loss_of(loss: Loss, output: Any, labels: Any) -> tuple[jax.Array, Any]:
+    """The mean loss of a model's output, one number, and the weight of the batch, None where it has none.
 
-    A loss of one's own has a method `jax(scores, labels)` beside `torch`.
+    A loss of one's own has a method `jax(scores, labels)` beside `torch`. Raises `ConfigurationError` for
+    what is no loss.
     """
     seen = output if loss.sees_output else scores_of(output)
     own = getattr(loss, "jax", None)
@@ -42,9 +43,18 @@ def loss_of(loss: Loss, output: Any, labels: Any) -> jax.Array:
             f"{loss!r} has no form for JAX: give it a method jax(scores, labels), take a function of "
             "(output, labels), or train under PyTorch, executor='torch'"
         )
+    weight = None
+    if loss.weighted is None:
+        found, weight = sum_and_weight(found)
     if not isinstance(found, jax.Array) or found.size != 1 or not jnp.issubdtype(found.dtype, jnp.floating):
         raise no_number(loss, found)
-    return found.reshape(())
+    found = found.reshape(())
+    if loss.weighted:
+        return found, (labels != loss.ignored).sum()
+    if weight is None:
+        return found, None
+    weight = jax.lax.stop_gradient(weight)
+    return found / jnp.where(weight > 0, weight, 1), weight
 
 
 def right_ones(scores: Any, labels: Any, loss: Loss) -> jax.Array:

@@ -31,24 +31,27 @@ class Passes:
 
     def _train(
         self, trained: Tensors, state: Tensors, seed: Any, count: Any, inputs: Any, labels: Any
-    ) -> tuple[Any, Any, Any]:
-        """The loss, the gradients, and the state afterwards; seed (2,), count: of what is drawn."""
+    ) -> tuple[Any, Any, Any, Any]:
+        """The loss, the batch's weight, the gradients, and the state afterwards; seed (2,), count: of what is
+        drawn."""
         key = jax.random.fold_in(jax.random.wrap_key_data(seed, impl=GENERATOR), count)
 
         def compared(parameters: Tensors) -> Any:
             output, after = self._output(
                 self._narrow(parameters), state, self._narrow(inputs), labels, key, training=True
             )
-            return loss_of(self._loss, self._broad(output), labels), after
+            loss, weight = loss_of(self._loss, self._broad(output), labels)
+            return loss, (weight, after)
 
-        (loss, after), gradients = jax.value_and_grad(compared, has_aux=True)(trained)
-        return loss, gradients, {name: _alike(name, own, after[name]) for name, own in state.items()}
+        (loss, (weight, after)), gradients = jax.value_and_grad(compared, has_aux=True)(trained)
+        return loss, weight, gradients, {name: _alike(name, own, after[name]) for name, own in state.items()}
 
-    def _judge(self, trained: Tensors, state: Tensors, inputs: Any, labels: Any) -> tuple[Any, Any]:
-        """The mean loss, and how many labels have the largest score."""
+    def _judge(self, trained: Tensors, state: Tensors, inputs: Any, labels: Any) -> tuple[Any, Any, Any]:
+        """The mean loss, how many labels have the largest score, and the weight."""
         output, _ = self._output(trained, state, inputs, labels, _no_key(), training=False)
         right = right_ones(scores_of(output), labels, self._loss) if self._loss.classifies else 0
-        return loss_of(self._loss, output, labels), right
+        loss, weight = loss_of(self._loss, output, labels)
+        return loss, right, weight
 
     def _infer(self, trained: Tensors, state: Tensors, inputs: Any) -> Any:
         """The scores."""

@@ -11,11 +11,12 @@ from d5ray.errors import ConfigurationError
 from d5ray.frameworks.numpy.library import NumPy
 from d5ray.frameworks.tensorflow.keras_models import named
 from d5ray.frameworks.tensorflow.losses import compared, scores_of
-from d5ray.networks.executors.evaluation import evaluated, samples_at_once
+from d5ray.networks.executors.evaluation import Judged, evaluated, samples_at_once
 from d5ray.networks.executors.executor import Evaluation, Executor
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.graph_executor import PASS_APART
+from d5ray.networks.executors.model_calls import checked_weight
 from d5ray.networks.executors.trees import is_inner, mapped
 from d5ray.operators.loss import Loss
 from d5ray.ops.tensorflow.library import tf
@@ -35,7 +36,7 @@ class KerasExecutor(Executor):
     """
 
     def __init__(self, model: Any, loss: Loss, where: str) -> None:
-        self.model, self.loss, self._where = model, loss, where
+        self.model, self.loss, self._where, self.weighs = model, loss, where, loss.weighted
         paths = {id(variable): path for path, variable in named(model).items()}
         self._trained = list(model.trainable_variables)
         trained = {paths[id(each)]: np.array(each.numpy()) for each in self._trained}
@@ -84,7 +85,8 @@ class KerasExecutor(Executor):
         begin = perf_counter_ns()
         with tf.device(self._where):
             given = self._held(), self._tensors(inputs), tf.constant(labels)
-            loss, gradients, others, assigned = self._train(*given[0], *given[1:])
+            loss, weight, gradients, others, assigned = self._train(*given[0], *given[1:])
+        self.weight = None if weight is None else checked_weight(self.loss, weight, 0.0)
         self._adopt(assigned)
         views = self._flat.gradient_views.values()
         for view, gradient in zip(views, gradients, strict=True):
@@ -125,10 +127,10 @@ class KerasExecutor(Executor):
             "model in another experiment"
         )
 
-    def _judged(self, inputs: Array, labels: Array) -> tuple[float, int]:
+    def _judged(self, inputs: Array, labels: Array) -> Judged:
         with tf.device(self._where):
-            loss, right = self._evaluate(*self._held(), self._tensors(inputs), tf.constant(labels))
-        return float(loss), int(right)
+            loss, right, weight = self._evaluate(*self._held(), self._tensors(inputs), tf.constant(labels))
+        return float(loss), int(right), None if weight is None else float(weight)
 
     def _held(self) -> tuple[list[Tensor], list[Tensor]]:
         """The values of the variables, as the model lists them, from the buffers."""
@@ -158,7 +160,7 @@ class KerasExecutor(Executor):
         with tf.GradientTape(watch_accessed_variables=False, persistent=True) as tape:
             tape.watch(trained)
             with self._holding(trained, others, tape) as scope:
-                loss = compared(self.loss, self.model(inputs, training=True), labels)
+                loss, weight = compared(self.loss, self.model(inputs, training=True), labels)
                 for penalty in self.model.losses:
                     loss += tf.cast(penalty, loss.dtype)
                 new = [scope.get_current_value(variable) for variable, _ in self._others]
@@ -166,18 +168,18 @@ class KerasExecutor(Executor):
             [value, *scope.assigned[id(each)]] for each, value in zip(self._trained, trained, strict=True)
         ]
         found = [_sum(tape.gradient(loss, each)) for each in values]
-        return loss, found, new, [each[-1] if len(each) > 1 else None for each in values]
+        return loss, weight, found, new, [each[-1] if len(each) > 1 else None for each in values]
 
     def _judging(self, trained: Any, others: Any, inputs: Any, labels: Tensor) -> Any:
         with self._holding(trained, others):
             output = self.model(inputs, training=False)
-        loss = compared(self.loss, output, labels)
+        loss, weight = compared(self.loss, output, labels)
         if not self.loss.classifies:
-            return loss, tf.constant(0, tf.int64)
+            return loss, tf.constant(0, tf.int64), weight
         right = tf.argmax(scores_of(output), axis=self.loss.classes_axis) == tf.cast(labels, tf.int64)
         if self.loss.ignored is not None:
             right &= labels != self.loss.ignored
-        return loss, tf.math.count_nonzero(right)
+        return loss, tf.math.count_nonzero(right), weight
 
     def _scoring(self, trained: Any, others: Any, inputs: Any) -> Any:
         with self._holding(trained, others):

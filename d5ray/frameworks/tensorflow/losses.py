@@ -3,7 +3,7 @@
 from typing import Any
 
 from d5ray.errors import ConfigurationError
-from d5ray.networks.executors.model_calls import no_number, scores_in
+from d5ray.networks.executors.model_calls import no_number, scores_in, sum_and_weight
 from d5ray.operators.loss import Loss
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.nodes.node_context import NodeContext
@@ -15,11 +15,12 @@ from d5ray.ops.tensorflow.library import tf
 Tensor = Any  # of TensorFlow
 
 
-def compared(loss: Loss, output: Any, labels: Tensor) -> Tensor:
-    """The loss of all that a model gives, one number; `ConfigurationError` for what is something else.
+def compared(loss: Loss, output: Any, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The mean loss of all that a model gives, one number, and the weight of the batch, if it has one.
 
-    A loss of one's own has a method `tensorflow(scores, labels)` beside `torch`. Outputs of less than float32
-    are compared in float32, as Keras does.
+    Raises `ConfigurationError` for what is no loss. A loss of one's own has a method
+    `tensorflow(scores, labels)` beside `torch`. Outputs of less than float32 are compared in float32, as
+    Keras does.
     """
     output = tf.nest.map_structure(_widened, output)
     own = getattr(loss, "tensorflow", None)
@@ -33,10 +34,19 @@ def compared(loss: Loss, output: Any, labels: Tensor) -> Tensor:
         raise loss.lacking("Keras models")
     else:
         found = of_scores(loss, scores_of(output), labels)
+    weight = None
+    if loss.weighted is None:
+        found, weight = sum_and_weight(found)
     found = tf.convert_to_tensor(found)
     if found.shape.num_elements() != 1:
         raise no_number(loss, found)
-    return tf.reshape(found, ())
+    found = tf.reshape(found, ())
+    if loss.weighted:
+        return found, tf.math.count_nonzero(labels != loss.ignored)
+    if weight is None:
+        return found, None
+    weight = tf.stop_gradient(tf.cast(weight, found.dtype))
+    return found / tf.where(weight > 0, weight, tf.ones_like(weight)), weight
 
 
 def of_scores(loss: Loss, scores: Tensor, labels: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from d5ray.frameworks.torch.module_buffers import ModuleBuffers
 from d5ray.frameworks.torch.network_module import own_names
 from d5ray.frameworks.torch.precision import LossScale, PassPrecision
 from d5ray.frameworks.torch.trained_tensors import TrainedTensors, learning_parts
-from d5ray.networks.executors.evaluation import evaluated, samples_at_once
+from d5ray.networks.executors.evaluation import Judged, evaluated, samples_at_once
 from d5ray.networks.executors.executor import Evaluation, Executor, FlatExecutor
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.gradient_buckets import OnReady
@@ -71,7 +71,7 @@ class TorchExecutor(Executor):
         self._buffers = ModuleBuffers(module, kind)
         self._hold(self._laid())
         self._buffers.note_versions()
-        self._differentiates = differentiates
+        self.weighs, self._differentiates = loss.weighted, differentiates
         self._generator = self._library.generator
         self._first_seed = 0  # of what the network draws in training,
         self._passes = 0  # the passes until now
@@ -154,7 +154,7 @@ class TorchExecutor(Executor):
         self._generator.manual_seed(self._seed_of(self._passes))
         with torch.enable_grad(), self._precision.computing():
             given, truth = self._tensors_of(inputs), self._tensor(labels)
-            _, loss = output_and_loss(self._trained_output, self.loss, given, truth)
+            _, loss, self.weight = output_and_loss(self._trained_output, self.loss, given, truth)
         check_differentiable(loss, self.loss)
         self._synchronize()
         middle = perf_counter_ns()
@@ -245,12 +245,11 @@ class TorchExecutor(Executor):
             batch = samples_at_once(inputs, counted)
             return evaluated(self._judged, self.loss, inputs, labels, batch)
 
-    def _judged(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> tuple[float, int]:
-        """The mean loss of some inputs, and how many are right."""
+    def _judged(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Judged:
         truth = self._tensor(labels)
-        output, loss = output_and_loss(self.module, self.loss, self._tensors_of(inputs), truth)
+        output, loss, weight = output_and_loss(self.module, self.loss, self._tensors_of(inputs), truth)
         right = right_ones(scores_of(output), truth, self.loss) if self.loss.classifies else 0
-        return loss.item(), right
+        return loss.item(), right, weight
 
     def numpy_parameters(self) -> np.ndarray[Any, Any]:
         self._adopt_for_reading()

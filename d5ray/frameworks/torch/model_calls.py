@@ -8,7 +8,7 @@ import torch
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.evaluation import classes_in
 from d5ray.networks.executors.model_calls import called as called
-from d5ray.networks.executors.model_calls import no_number, scores_in
+from d5ray.networks.executors.model_calls import checked_weight, no_number, scores_in, sum_and_weight
 from d5ray.operators.loss import Loss
 
 
@@ -20,16 +20,31 @@ def scores_of(output: Any) -> torch.Tensor:
 
 def output_and_loss(
     module: Callable[..., Any], loss: Loss, inputs: Any, labels: torch.Tensor
-) -> tuple[Any, torch.Tensor]:
-    """The output of a module for a batch, and its loss, which is one number.
+) -> tuple[Any, torch.Tensor, float | None]:
+    """The output of a module for a batch; its mean loss; and the weight of the batch, where it has one.
 
-    Raises `ConfigurationError` for a loss that is something else.
+    Raises `ConfigurationError` for a loss that is something else than one number, or a sum and a weight.
     """
     output = called(module, inputs, labels=labels) if loss.takes_labels else called(module, inputs)
     found = loss.torch(output if loss.sees_output else scores_of(output), labels)
+    return output, *mean_and_weight(loss, found, labels)
+
+
+def mean_and_weight(loss: Loss, found: Any, labels: torch.Tensor) -> tuple[torch.Tensor, float | None]:
+    """The mean loss of a batch, and its weight, if it has one, by what the loss has given for it."""
+    weight = None
+    if loss.weighted is None:
+        found, weight = sum_and_weight(found)
     if not isinstance(found, torch.Tensor) or found.numel() != 1:
         raise no_number(loss, found)
-    return output, found.reshape(())
+    found = found.reshape(())
+    if loss.weighted:
+        assert loss.ignored is not None
+        return found, float(labels.ne(loss.ignored).sum().item())
+    if weight is None:
+        return found, None
+    weight = checked_weight(loss, weight, found.detach())
+    return (found / weight if weight else found), weight
 
 
 def check_differentiable(found: torch.Tensor, loss: Loss) -> None:

@@ -14,9 +14,8 @@ from torch.nn.parameter import is_lazy
 
 from d5ray.errors import ConfigurationError, D5Error, first_line
 from d5ray.frameworks.torch.executor import TorchExecutor
-from d5ray.frameworks.torch.model_calls import called, check_differentiable, scores_of
+from d5ray.frameworks.torch.model_calls import called, check_differentiable, mean_and_weight, scores_of
 from d5ray.frameworks.torch.precision import PassPrecision
-from d5ray.networks.executors.model_calls import no_number
 from d5ray.networks.executors.trees import is_inner, mapped
 from d5ray.networks.layers.layers import Shape
 
@@ -143,9 +142,8 @@ def try_batch(executor: Any, inputs: Any, labels: np.ndarray[Any, Any]) -> None:
         labelled = f"labels {tuple(truth.shape)} of {truth.dtype}"
         what = f"the loss, {loss!r}, fails with an output {shape} and {labelled}"
         raise failed(what, error, "mend it, or give labels that it takes") from error
-    if not isinstance(found, torch.Tensor) or found.numel() != 1:
-        raise no_number(loss, found)
-    check_differentiable(found, loss)
+    mean, _ = mean_and_weight(loss, found, truth)
+    check_differentiable(mean, loss)
 
 
 def failed(what: str, error: Exception, remedy: str) -> ConfigurationError:

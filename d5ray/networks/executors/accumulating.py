@@ -19,10 +19,10 @@ from d5ray.operators.loss import Loss
 class AccumulatingExecutor(WrappedExecutor):
     """A wrapper that gives another executor a batch in pieces of nearly equal size.
 
-    L = Σᵢ cᵢ Lᵢ / Σᵢ cᵢ, and so the gradient, where piece i has the mean loss Lᵢ over cᵢ labels that count:
-    those of the whole batch but for rounding, whatever the sizes. Ranges are announced while the backward
-    pass of the last piece goes on. Everything that a model computes over a batch, such as the statistics of
-    a BatchNorm, goes by the piece.
+    L = Σᵢ cᵢ Lᵢ / Σᵢ cᵢ, and so the gradient, where piece i has the mean loss Lᵢ over cᵢ labels that count,
+    or the weight cᵢ that the loss has given: those of the whole batch but for rounding, whatever the sizes.
+    Ranges are announced while the backward pass of the last piece goes on. Everything that a model computes
+    over a batch, such as the statistics of a BatchNorm, goes by the piece.
 
     pieces: for a full batch; at_most: samples of a piece where that is known, so that fewer are made of a
     remainder, and more of a batch that is larger.
@@ -33,22 +33,26 @@ class AccumulatingExecutor(WrappedExecutor):
         self._loss, self._count, self._at_most = loss, pieces, at_most
         self._sum: Any = None  # (n,), of all pieces but the last
         self._unused: dict[str, Slot] = {}  # by every piece
+        self._earlier = 0.0  # the weight of the pieces before the last
 
     def inference_and_backprop(
         self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], on_ready: OnReady | None = None
     ) -> float:
         pieces = list(self._pieces(inputs, labels))
         pieces = [piece for piece in pieces if piece.counted] or pieces[:1]
-        self._unused = {slot.name: slot for slot in self.slots}
+        self._unused, self._earlier = {slot.name: slot for slot in self.slots}, 0.0
         if len(pieces) == 1:
             return self._passed(pieces[0], on_ready)
         whole = sum(piece.counted for piece in pieces)
-        *before, last = [(piece, piece.counted / whole) for piece in pieces]
+        *before, last = pieces
         loss = 0.0
-        for at, (piece, share) in enumerate(before):
-            loss += share * self._passed(piece, None)
+        for at, piece in enumerate(before):
+            own = self._passed(piece, None)
+            share = self._share(piece, whole)
+            loss += share * own
             self._add(share, first=at == 0)
-        return loss + last[1] * self._last(*last, on_ready)
+            self._earlier += self._inner.weight or 0.0
+        return self._last(last, whole, loss, on_ready)
 
     def _pieces(self, inputs: Any, labels: Any) -> Iterator["_Piece"]:
         """The pieces of a batch, whose sizes differ by one at most."""
@@ -73,6 +77,17 @@ class AccumulatingExecutor(WrappedExecutor):
         return loss
 
     @property
+    def weight(self) -> float | None:  # type: ignore[override]
+        """The weight of all pieces so far."""
+        own = self._inner.weight
+        return own if own is None else self._earlier + own
+
+    def _share(self, piece: "_Piece", whole: int) -> float:
+        """The share of a piece that has been passed: of the whole, or its weight where the loss gives it."""
+        weight = self._inner.weight if self._loss.weighted is None else None
+        return piece.counted / whole if weight is None else weight
+
+    @property
     def unused(self) -> tuple[Slot, ...]:  # type: ignore[override]
         """The parameters that got a gradient in no piece."""
         return tuple(self._unused.values())
@@ -91,22 +106,26 @@ class AccumulatingExecutor(WrappedExecutor):
         else:
             self._sum += gradients
 
-    def _last(self, piece: "_Piece", share: float, on_ready: OnReady | None) -> float:
-        """The pass of the last piece, whose gradients become the sum of all."""
+    def _last(self, piece: "_Piece", whole: int, loss: float, on_ready: OnReady | None) -> float:
+        """The pass of the last piece, whose gradients become the sum of all; loss: of those before."""
         gradients, before = self.gradients, self._sum
+
+        def divisor() -> float:
+            return (self.weight or 1.0) if self._loss.weighted is None else 1.0
 
         def complete(begin: int, end: int) -> None:
             part = gradients[begin:end]
-            part *= share
+            part *= self._share(piece, whole)
             part += before[begin:end]
+            if (total := divisor()) != 1.0:
+                part /= total
             if on_ready is not None:
                 on_ready(begin, end)
 
-        if on_ready is not None:
-            return self._passed(piece, complete)
-        loss = self._passed(piece, None)
-        complete(0, len(gradients))
-        return loss
+        own = self._passed(piece, None if on_ready is None else complete)
+        if on_ready is None:
+            complete(0, len(gradients))
+        return (loss + self._share(piece, whole) * own) / divisor()
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,10 @@ from d5ray.networks.executors.trees import leaves, mapped
 from d5ray.operators.loss import Loss
 
 Array = np.ndarray[Any, Any]
-# The mean loss of some inputs and labels, and how many are right; 0 where the loss does not classify.
-Judge = Callable[[Array, Array], tuple[float, int]]
+# The mean loss of some inputs and labels; how many are right, 0 where the loss does not classify; and the
+# weight that the loss has given them, if it has.
+Judged = tuple[float, int, float | None]
+Judge = Callable[[Array, Array], Judged]
 
 LABELS_AT_ONCE = 1024  # so that a large test split fits the memory
 BYTES_AT_ONCE = 1 << 24  # of inputs: what the network makes of them is a multiple
@@ -20,23 +22,34 @@ BYTES_AT_ONCE = 1 << 24  # of inputs: what the network makes of them is a multip
 
 def evaluated(judge: Judge, loss: Loss, inputs: Array, labels: Array, batch: int) -> Evaluation:
     """The evaluation of all samples, that many at a time."""
-    total, right = 0.0, 0
+    total, weights, right, given = 0.0, 0.0, 0, False
     for start in range(0, len(labels), batch):
         truth = labels[start : start + batch]
-        mean, found = judge(mapped(lambda array, at=start: array[at : at + batch], inputs), truth)
-        total += mean * counted(loss, truth, len(truth))
+        mean, found, weight = judge(mapped(lambda array, at=start: array[at : at + batch], inputs), truth)
+        given = weight is not None
+        own = counted(loss, truth, len(truth)) if weight is None else weight
+        total += mean * own
+        weights += own
         right += found
-    return concluded(loss, total, right, labels)
+    return concluded(loss, total, right, labels, weights if given else None)
 
 
-def concluded(loss: Loss, total: float, right: float, labels: Array) -> Evaluation:
-    """The evaluation, of a loss that was added up over the samples; right: how many labels are."""
+def concluded(
+    loss: Loss, total: float, right: float, labels: Array, weight: float | None = None
+) -> Evaluation:
+    """The evaluation, of a loss that was added up over the samples; right: how many labels are.
+
+    weight: of all samples, where the loss has given it.
+    """
     labels = classes_in(loss, labels)
-    labels_that_count = max(1, counted(loss, labels, labels.size))
-    accuracy = right / labels_that_count if loss.classifies else math.nan
-    samples = max(1, counted(loss, labels, len(labels)))
+    that_count = counted(loss, labels, labels.size)
+    accuracy = right / max(1, that_count) if loss.classifies else math.nan
+    samples = counted(loss, labels, len(labels)) if weight is None else weight
     return Evaluation(
-        loss=total / samples, accuracy=accuracy, weight=None if loss.ignored is None else samples
+        loss=total / (samples or 1),
+        accuracy=accuracy,
+        weight=samples if weight is not None or loss.ignored is not None else None,
+        counted=None if loss.ignored is None else that_count,
     )
 
 
@@ -60,7 +73,7 @@ def samples_at_once(inputs: Array, labels: int) -> int:
     return max(1, min(by_labels, by_bytes))
 
 
-def judged(loss: Loss, scores: Array, labels: Array) -> tuple[float, int]:
+def judged(loss: Loss, scores: Array, labels: Array) -> Judged:
     """The mean loss of scores, and how many labels have the largest one."""
     right = int((scores.argmax(axis=-1) == labels).sum()) if loss.classifies else 0
-    return loss.numpy(scores, labels), right
+    return loss.numpy(scores, labels), right, None

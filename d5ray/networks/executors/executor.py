@@ -17,12 +17,14 @@ from d5ray.networks.executors.slots import Slot, by_name
 class Evaluation:
     """Mean loss and accuracy (0..1) over a whole split; NaN where the loss does not classify.
 
-    weight: the labels that count, where the loss ignores some.
+    weight: of the split in a mean of losses, where that is not the number of its samples. counted: the labels
+    that count, where the loss ignores some.
     """
 
     loss: float
     accuracy: float
-    weight: int | None = None
+    weight: float | None = None
+    counted: int | None = None
 
 
 class FlatExecutor(ABC):
@@ -151,10 +153,16 @@ class Executor(FlatExecutor):
 
     `forward_ns` and `backward_ns` are the nanoseconds spent in `inference_and_backprop` since the start,
     without on_ready's.
+
+    `weight` is that of the last training pass's batch, where the loss has given a sum and a weight, as soon
+    as something is announced; what is given back is sum / weight, and so is the gradient of that, or of the
+    sum where the weight is 0. `weighs` says whether batches have weights: None is for the first pass to tell.
     """
 
     forward_ns: int = 0
     backward_ns: int = 0
+    weight: float | None = None
+    weighs: bool | None = False
     _buckets: Buckets | None = None
 
     @abstractmethod
@@ -186,11 +194,13 @@ class Executor(FlatExecutor):
         judged = [(self.evaluate(inputs, labels), len(labels)) for inputs, labels in pieces]
         if len(judged) == 1:
             return judged[0][0]
-        found = [(each, samples if each.weight is None else each.weight) for each, samples in judged]
-        total = sum(samples for _, samples in found)
+        weights = [samples if each.weight is None else each.weight for each, samples in judged]
+        counts = [samples if each.counted is None else each.counted for each, samples in judged]
         return Evaluation(
-            loss=sum(each.loss * samples for each, samples in found) / total,
-            accuracy=sum(each.accuracy * samples for each, samples in found) / total,
+            loss=sum(each.loss * own for (each, _), own in zip(judged, weights, strict=True))
+            / (sum(weights) or 1),
+            accuracy=sum(each.accuracy * own for (each, _), own in zip(judged, counts, strict=True))
+            / (sum(counts) or 1),
         )
 
     @final

@@ -1,5 +1,6 @@
 """A call of a model with what a batch has for it, and what of its output the scores are"""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -36,10 +37,40 @@ def scores_in(output: Any, is_array: Callable[[Any], bool]) -> Any:
     return found
 
 
+def sum_and_weight(found: Any) -> tuple[Any, Any]:
+    """The sum and the weight that a loss has given, or the mean that it has given and None."""
+    if isinstance(found, (tuple, list)) and len(found) == 2:
+        return found[0], found[1]
+    return found, None
+
+
+def checked_weight(loss: object, weight: Any, total: Any) -> float:
+    """The weight that a loss has given with a sum, a number; `ConfigurationError` for what is none.
+
+    What a weight is differentiated by would not be that of all agents, so that it must not ask for gradients.
+    """
+    differentiated = getattr(weight, "requires_grad", False)
+    try:
+        found = math.nan if differentiated else float(weight)
+    except (TypeError, ValueError, RuntimeError):
+        found = math.nan
+    if not 0 <= found < math.inf:
+        shown = "a tensor that requires gradients" if differentiated else repr(weight)
+        raise ConfigurationError(
+            f"{loss!r} gave a sum and {shown} for its weight: give (sum, weight), of which the weight is a "
+            "number of at least 0, such as how many labels count"
+        )
+    if not found and abs(float(total)) > 0:  # not a number is no finite loss, which ends a training
+        raise ConfigurationError(
+            f"{loss!r} gave the sum {float(total):g} with a weight of 0: what counts for nothing adds nothing"
+        )
+    return found
+
+
 def no_number(loss: object, found: Any) -> ConfigurationError:
     """The error for a loss that is something else than one number; found: what it gave."""
     shown = f"a tensor {tuple(found.shape)}" if hasattr(found, "shape") else repr(found)
     return ConfigurationError(
         f"{loss!r} gave {shown}, and a loss is one number that can be differentiated: take the mean over the "
-        "batch"
+        "batch, or give (sum, weight)"
     )

@@ -31,6 +31,16 @@ class WrappedExecutor(Executor):
         return self._inner.evaluate(inputs, labels)
 
     @property
+    def weight(self) -> float | None:  # type: ignore[override]
+        """The weight of the inner executor's batch."""
+        return self._inner.weight
+
+    @property
+    def weighs(self) -> bool | None:  # type: ignore[override]
+        """True if the inner executor's batches have weights."""
+        return self._inner.weighs
+
+    @property
     def unused(self) -> tuple[Slot, ...]:  # type: ignore[override]
         """The inner executor's parameters that got no gradient."""
         return self._inner.unused

@@ -68,7 +68,7 @@ class Asked:
         assert self.answers == 1
         return self.request.reply
 
-    def submit(self, agents: "Agents", counts: int = 1) -> None:
+    def submit(self, agents: "Agents", counts: float = 1.0) -> None:
         vector = None if self.vector is None else self.vector.copy()
 
         def done(_: Request) -> None:
@@ -720,16 +720,16 @@ class Groups:
         self.root = Agents(
             Shard(self.x.copy(), resolved.base, resolved.rule, resolved.consistency, range(groups))
         )
-        self.mail: list[tuple[int, Array, int]] = []
+        self.mail: list[tuple[int, Array, float]] = []
         self.sent: Counter[int] = Counter()  # rounds, by group
         self.waiting: dict[int, Asked] = {}
         self.groups = [self._group(group) for group in range(groups)]
 
     def _group(self, group: int) -> Agents:
-        def upstream(mean: Array, pushes: int, number: int) -> None:
+        def upstream(mean: Array, counts: float, number: int) -> None:
             self.sent[group] += 1
             assert number == self.sent[group]
-            self.mail.append((group, mean.copy(), pushes))
+            self.mail.append((group, mean.copy(), counts))
 
         resolved, members = self.resolved, self.resolved.servers.members(group, self.agents)
         return Agents(
@@ -747,11 +747,11 @@ class Groups:
             asked = self.waiting.pop(back[0])
             self.groups[back[0]].shard.install(asked.read, asked.reply.version, asked.reply.order)
         elif self.mail:
-            group, mean, pushes = self.mail.pop(order.randrange(len(self.mail)))
+            group, mean, counts = self.mail.pop(order.randrange(len(self.mail)))
             self.root.pushes[group] += 1
             asked = Asked(group, self.root.pushes[group], mean, True, len(mean))
             self.waiting[group] = asked
-            asked.submit(self.root, pushes)
+            asked.submit(self.root, counts)
 
 
 @pytest.mark.parametrize("base", BASES, ids=repr)
