@@ -3,12 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils import prune
 
 import d5ray as d5
+from tests.distributed.every_optimizer import EVERY, SERVERED
 from tests.plain_torch import RULES, Act, check_same, module_of, plain, samples, trained
 
 
@@ -176,6 +178,7 @@ def test_training_is_that_of_plain_pytorch(change: str, rule: str, agents: int) 
             check_same({name: value}, {name: expected[named]})
 
 
+FEEDBACK = d5.compression.ErrorFeedback(d5.compression.Identity())
 GROUPS: dict[str, dict[str, Any]] = {
     "real": {"real": True},
     "overlapped": {"real": True, "distributed": d5.optimizers.OverlappedAllreduceSGD(64)},
@@ -185,6 +188,8 @@ GROUPS: dict[str, dict[str, Any]] = {
     "a growing batch": {"distributed": d5.optimizers.GrowingBatch((100,))},
     "gloo": {"real": True, "communicator": "gloo"},
     "in pieces": {"accumulate": 2, "batch_size": 2},
+    "compressed": {"distributed": d5.optimizers.CompressedSGD(d5.compression.Identity())},
+    "with feedback": {"real": True, "distributed": d5.optimizers.CompressedSGD(FEEDBACK)},
 }
 
 
@@ -195,6 +200,25 @@ def test_what_no_agent_used_stays_whatever_the_exchange(group: str, rule: str) -
     own, of_torch = RULES[rule]
     found, batches, _ = trained(Net, own, agents=3, **GROUPS[group])
     check_same(found, plain(Net, of_torch, batches, pieces=GROUPS[group].get("accumulate", 1)))
+
+
+@pytest.mark.parametrize(
+    "base", [d5.optimizers.AdamW(0.05, weight_decay=0.3), RULES["momentum"][0]], ids=repr
+)
+@pytest.mark.parametrize("rule", EVERY | SERVERED)
+def test_what_no_pass_uses_stays_under_every_rule(rule: str, base: d5.Optimizer) -> None:
+    """In the mean over the agents, whose models gossip brings together; or it is refused by its name."""
+    entry, net = (EVERY | SERVERED)[rule], Net()
+    agents = entry.topology.agents
+    first = {name: value.clone() for name, value in net.unused.state_dict(prefix="unused.").items()}
+    try:
+        *_, found = trained(net, base, agents=agents, distributed=entry.rule, topology=entry.topology)
+    except d5.D5Error as refused:
+        assert "got no gradient" in str(refused) or "goes with" in str(refused), refused
+        return
+    for name, value in first.items():
+        mean = np.mean([tensors[name] for tensors in found], axis=0)
+        np.testing.assert_allclose(mean, value.numpy(), rtol=0, atol=1e-6)
 
 
 class InPlace(Net):
@@ -221,6 +245,7 @@ REFUSED: dict[str, tuple[Any, Act | None, Any, dict[str, Any], str]] = {
     "in place at servers": (InPlace, None, None, SERVED, "in its forward pass.*parameter servers hold"),
     "released at servers": (Frozen, release, None, SERVED, "released parameters.*servers"),
     "decay at servers": (Net, None, "AdamW", SERVED, "'unused.weight' got no gradient.*weight decay"),
+    "momentum at servers": (Net, None, "momentum", SERVED, "'gain' got no gradient.*momentum"),
 }  # fmt: skip
 
 

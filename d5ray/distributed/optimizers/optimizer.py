@@ -104,6 +104,7 @@ class DistributedOptimizer(ABC):
     _own_buffers: Sequence[Any] = ()  # of this agent, while it has those that are evaluated
     _unused: tuple[str, ...] = ()  # parameters that got no gradient here in the last pass
     _left_out: frozenset[str] = frozenset()  # the same of the last pass that had samples
+    _seen: frozenset[str] = frozenset()  # parameters that have got one, where servers take it
     _weighs: bool | None = None  # whether batches have weights, where no executor knows before a pass
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -191,7 +192,7 @@ class DistributedOptimizer(ABC):
     ) -> None:
         """Give this instance what its step uses; called by the agent, on all agents at once."""
         self._hyperparameters = _hyperparameters(self)
-        self._executor, self._weighs = executor, None
+        self._executor, self._weighs, self._seen = executor, None, frozenset()
         self._ranges = ((0, len(executor.parameters)),)
         self._states: dict[Range, State] = {}
         self.base = base
@@ -310,7 +311,7 @@ class DistributedOptimizer(ABC):
         self._unused = tuple(slot.name for slot in unused)
         if self.loss_weight:
             self._left_out = frozenset(self._unused)
-        if self._unused and self.loss_weight and ExchangeVia.SERVERS in self.exchange:
+        if ExchangeVia.SERVERS in self.exchange and self.loss_weight:
             self._check_servers_leave_unused()
         return gradients
 
@@ -376,20 +377,28 @@ class DistributedOptimizer(ABC):
     def _check_servers_leave_unused(self) -> None:
         """Raise `ConfigurationError` where servers would move a parameter that has no gradient.
 
-        They know no tensors, and take it for a gradient of zero.
+        They know no tensors, and take it for a gradient of zero: it decays, and goes on by what earlier
+        gradients have left.
         """
+        seen, rule = self._seen, self.server_optimizer or self.base
+        again = next((name for name in self._unused if name in seen), None)
+        if len(seen) + len(self._unused) < len(self.slots) or again:
+            self._seen = seen | {slot.name for slot in self.slots}.difference(self._unused)
+        if not self._unused or rule.whole:
+            return
         x = copy_of(self.x[: min(len(self.x), 4)])
         x[...] = 1
-        before, rule = copy_of(x), self.server_optimizer or self.base
-        if rule.whole:
-            return
-        rule.step(x, zeros_like(x), rule.state(x))
+        state = rule.state(x)
+        if again:
+            rule.step(x, copy_of(x), state)
+        before = copy_of(x)
+        rule.step(x, zeros_like(x), state)
         if not bool((x == before).all()):
             raise ConfigurationError(
-                f"the model's parameter {self._unused[0]!r} got no gradient in step {self._moment}, and "
-                f"parameter servers would move it all the same, by {rule!r}: let it require no gradient, "
-                "leave weight decay out, or choose a distributed optimizer without servers, such as "
-                "AllreduceSGD, which leaves it as it is"
+                f"the model's parameter {again or self._unused[0]!r} got no gradient in step {self._moment}, "
+                f"and parameter servers would move it all the same, by {rule!r}: let it require no gradient, "
+                "leave weight decay and momentum out, or choose a distributed optimizer without servers, "
+                "such as AllreduceSGD, which leaves it as it is"
             )
 
     def _unused_in(self, gradient: Any, part: slice) -> tuple[Slot, ...]:
