@@ -230,7 +230,7 @@ def under_jax() -> tuple[Any, Any]:
 
 def under_tensorflow() -> tuple[Any, Any]:
     """The same by Keras."""
-    import keras  # noqa: PLC0415
+    keras = pytest.importorskip("keras")
     import tensorflow as tf  # noqa: PLC0415
 
     def loss(output: Any, labels: Any) -> Any:

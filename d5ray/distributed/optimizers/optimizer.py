@@ -104,6 +104,7 @@ class DistributedOptimizer(ABC):
     _own_buffers: Sequence[Any] = ()  # of this agent, while it has those that are evaluated
     _unused: tuple[str, ...] = ()  # parameters that got no gradient here in the last pass
     _left_out: frozenset[str] = frozenset()  # the same of the last pass that had samples
+    _idle_since: int = -1  # the communicator's operations when a pass had no samples
     _seen: frozenset[str] = frozenset()  # parameters that have got one, where servers take it
     _weighs: bool | None = None  # whether batches have weights, where no executor knows before a pass
 
@@ -311,6 +312,7 @@ class DistributedOptimizer(ABC):
         self._unused = tuple(slot.name for slot in unused)
         if self.loss_weight:
             self._left_out = frozenset(self._unused)
+        self._idle_since = -1 if on_ready or len(batch.labels) else self.communication.traffic.operations
         if ExchangeVia.SERVERS in self.exchange and self.loss_weight:
             self._check_servers_leave_unused()
         return gradients
@@ -353,7 +355,7 @@ class DistributedOptimizer(ABC):
         begin = now()
         part = slice(0, len(gradient)) if part is None else part
         unused = self._unused_in(gradient, part) if self._unused else ()
-        if len(unused) == len(self.slots):  # it had no samples, and no rule has added others' gradients
+        if self._idle_since == self.communication.traffic.operations:  # nobody's gradients were added
             unused = tuple(slot for slot in unused if slot.name in self._left_out)
         self.base.step(self._executor.parameters[part], gradient[part], self._state_of(part), unused)
         wait_for(gradient)  # else the time is that of the launches, and the next pass's has the rest
@@ -370,7 +372,7 @@ class DistributedOptimizer(ABC):
             return
         own = np.array([slot.name in self._unused for slot in self.slots], np.uint8)
         rows = gathered(own, self.communication, gradient) if self.communication.size > 1 else own[None]
-        for slot, unused in zip(self.slots, rows.all(axis=0).tolist(), strict=True):
+        for slot, unused in zip(self.slots, np.all(rows, axis=0).tolist(), strict=True):
             if unused:
                 gradient[slot.offset : slot.offset + slot.size] = NO_GRADIENT
 

@@ -524,7 +524,7 @@ def test_the_relative_difference_is_the_formula() -> None:
 def drawn(found: Array, expected: Array) -> list[Array]:
     """The data of the panels and of the scale, as the picture has them; NaN where it is black."""
     return [
-        image.get_array().filled(math.nan)
+        np.ma.filled(np.ma.asarray(image.get_array()), math.nan)
         for axes in _drawn(found, expected, "$x$").axes
         for image in axes.images
     ]
