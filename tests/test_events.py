@@ -2,7 +2,6 @@
 
 import io
 import math
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ import torch
 from torch import nn
 
 import d5ray as d5
+from d5ray.dashboards.report.building import built
+from d5ray.dashboards.report.subject import subject_of
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.training.datasets import Dataset, Split
 from d5ray.training.events.event import POINTS, Hooks
@@ -266,9 +267,12 @@ def test_learning_curves_are_those_of_the_samples() -> None:
         for metric, value in (("training_loss", expected.loss), ("training_accuracy", expected.accuracy)):
             assert len(rows(group, metric)) == 3
             assert rows(group, metric)[-1] == value
-    picture = ElementTree.parse(group.folder / "learning_curves.svg").getroot()
-    lines = [element for element in picture.iter() if element.tag.endswith("polyline")]
-    assert [len(line.get("points", "").split()) for line in lines] == [3, 3, 3, 3]
+    subject = subject_of([str(group.folder)])
+    drawn = {figure.name: figure.draw().axes[0] for figure in built(subject).figures}
+    for metric, scale in (("training_loss", 1), ("training_accuracy", 100)):
+        line = drawn[f"{metric}-over-steps"].lines[-1]
+        assert line.get_ydata() == pytest.approx(scale * np.array(rows(group, metric)))
+    subject.close()
 
 
 def test_wrong_samples_are_the_surest_mistakes_first() -> None:

@@ -24,9 +24,10 @@ MOST_LARGE: Final = 40  # marks of a curve that are large
 SHOWN: Final = {
     "loss": "Training loss", "test_accuracy": "Test accuracy", "test_loss": "Test loss",
     "validation_accuracy": "Validation accuracy", "validation_loss": "Validation loss",
+    "training_accuracy": "Accuracy on training samples", "training_loss": "Loss on training samples",
 }  # fmt: skip
-PERCENT: Final = ("test_accuracy", "validation_accuracy")
-EVALUATED: Final = (*PERCENT, "test_loss", "validation_loss")  # now and then, and not at every step
+PERCENT: Final = ("test_accuracy", "validation_accuracy", "training_accuracy")
+EVALUATED: Final = (*PERCENT, "test_loss", "validation_loss", "training_loss")  # not at every step
 OVER: Final[dict[Over, str]] = {"step": "steps", "seconds": "time"}
 LARGE_RANGE: Final = 50.0  # over which losses are drawn on a logarithmic axis
 
