@@ -14,12 +14,11 @@ QUERY_TIME = "query_time"
 
 
 @final
-@dataclass(frozen=True)
-class RecordingTime(OfAContender):
-    """What one recorded value takes of an agent's time: appending it, and its share of making the batch."""
+class RecordingTime(OfAContender, name=RECORDING_TIME):
+    """The time of an agent that one recorded value takes.
 
-    name = RECORDING_TIME
-    description = "the time of an agent that one recorded value takes"
+    To append it, and its share of making the batch.
+    """
 
 
 @final
@@ -39,9 +38,5 @@ class RowsStored(OfAContender):
 
 
 @final
-@dataclass(frozen=True)
-class QueryTime(OfAContender):
-    """From the text of a query on a finished run to its result."""
-
-    name = QUERY_TIME
-    description = "a median for each metric of a finished run, by SQL"
+class QueryTime(OfAContender, name=QUERY_TIME):
+    """A median for each metric of a finished run, by SQL, from the query's text to its result."""
