@@ -38,7 +38,7 @@ from d5ray.frameworks.jax.by_value import PackedModel
 from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.given_optimizers import as_optimizer
 from d5ray.identity.canonical import LATER, canonical, digest, values_of_fields
-from d5ray.names.former import Former
+from d5ray.names.renamed import Former
 from d5ray.networks.device import MOST_DEVICES, Device
 from d5ray.networks.executors.executor import Executor
 from d5ray.networks.executors.runnable import check_executor, check_pieces

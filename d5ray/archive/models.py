@@ -21,8 +21,8 @@ from d5ray.metrics.record.files import storing
 from d5ray.metrics.record.model_state import ModelState, kept_model
 from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.tensor_file import parsed_with_facts
-from d5ray.networks.executors.evaluating import evaluating
 from d5ray.networks.executors.trees import form_of, is_inner
+from d5ray.networks.microbatch.freezing import evaluating
 from d5ray.networks.network import Network
 
 TORCH: Final = "d5ray.frameworks.torch"

@@ -1,7 +1,9 @@
-"""Public names that are others now: the old one works for one more release, and in files of runs for ever"""
+"""Names of before, of public things and attributes: they work for one release, in files of runs for ever"""
 
+import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any, final
 
 RENAMED: Mapping[str, str] = MappingProxyType(  # the old name -> the public one
     {
@@ -17,3 +19,24 @@ RENAMED: Mapping[str, str] = MappingProxyType(  # the old name -> the public one
         "Series": "RunSeries",
     }
 )
+
+
+@final
+class Former:
+    """The former name of an attribute: it works for one release, with a warning that names the new one."""
+
+    def __init__(self, now: str) -> None:
+        self._now = now
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        warnings.warn(
+            f"{owner.__name__}.{self._name} is {self._now} now, and the old name goes with the next release",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return getattr(instance, self._now)

@@ -11,7 +11,7 @@ from dash import html
 from d5ray.dashboards.numbers import number, size
 from d5ray.display.visible_text import one_line
 from d5ray.metrics.judge.criteria import Verdict
-from d5ray.metrics.views.estimators import estimators
+from d5ray.metrics.views.verdicts import estimators
 
 Component = Any
 MOST_TEXT = 300  # characters of a cell

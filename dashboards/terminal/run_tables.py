@@ -34,8 +34,8 @@ from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.judge.summary import summary
 from d5ray.metrics.record.store import Run
-from d5ray.metrics.views.estimators import estimators
 from d5ray.metrics.views.run_labels import besides, in_words, label_of
+from d5ray.metrics.views.verdicts import estimators
 
 if TYPE_CHECKING:
     from d5ray.actors.group.group import TrainingGroup

@@ -1,7 +1,7 @@
 """A run's verdict: as it was given, or as it would be given now"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -78,3 +78,23 @@ def _tables(view: RunView, criteria: list[Criterion]) -> dict[str, pa.Table]:
     for name in ("events", "runs", "environment"):
         tables[name] = view.ask(f"SELECT * FROM {name}")
     return {name: checked(table, TABLES[name]) for name, table in tables.items()}
+
+
+def estimators(metrics: Iterable[str], rows: Iterable[Mapping[str, Any]] = ()) -> dict[str, str]:
+    """The estimator of each metric in words, by the metric's name without arguments.
+
+    metrics: as verdicts have them, with arguments; rows: of the run's table `metrics`, for what is no metric
+    of d5ray's own.
+
+    >>> estimators(["step_time", "time_to_accuracy(accuracy=0.9)", "nobody's"])["step_time"]
+    'largest over ranks, median over steps'
+    """
+    told = {str(row["name"]): str(row["aggregation"] or "") for row in rows}
+    found: dict[str, str] = {}
+    for label in metrics:
+        name = label.partition("(")[0]
+        kind = KNOWN.get(name)
+        text = told.get(label) or told.get(name) or ("" if kind is None else kind.aggregation)
+        if text:
+            found.setdefault(name, text)
+    return found

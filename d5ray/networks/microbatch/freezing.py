@@ -1,4 +1,4 @@
-"""frozen_statistics: a network whose BatchNormalizations no longer look at the batch"""
+"""Networks whose BatchNormalizations no longer look at the batch; and as they evaluate, without Dropout"""
 
 import dataclasses
 from types import MappingProxyType
@@ -26,4 +26,17 @@ def frozen_statistics(network: Network) -> Network:
                         node, outputs=node.outputs[:1], attributes=MappingProxyType(kept), name=node.name
                     ),
                 )
+    return copy
+
+
+def evaluating(network: Network) -> Network:
+    """A copy for inference: BatchNormalization takes its running statistics, and Dropout drops nothing.
+
+    d5ray's executors do both by themselves in `inference`; others, such as onnxruntime, do what a node says.
+    """
+    copy = frozen_statistics(network)
+    with copy.changes():
+        for node in network.nodes:
+            if node.type == "Dropout" and not node.domain and len(node.inputs) > 2:
+                copy.replace(node.name, dataclasses.replace(node, inputs=node.inputs[:2], name=node.name))
     return copy

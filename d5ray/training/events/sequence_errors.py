@@ -1,13 +1,12 @@
 """The quality of a network that writes down sequences: what it makes of frames, beside what is true"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.definitions.error_rate import error_rate
 from d5ray.metrics.definitions.qualities import ERROR_RATE
 from d5ray.ops.losses.ctc_loss import CTCLoss
 from d5ray.training.events.quality import Pieces, Quality
@@ -50,3 +49,24 @@ def best_path(scores: npt.NDArray[np.floating[Any]]) -> list[int]:
     begins = np.r_[True, likeliest[1:] != likeliest[:-1]]
     labels: list[int] = likeliest[begins & (likeliest != scores.shape[1] - 1)].tolist()
     return labels
+
+
+def edits(found: Sequence[int], true: Sequence[int]) -> int:
+    """The fewest insertions, deletions and changes that make one of the other (Levenshtein's distance).
+
+    >>> edits([1, 2, 3], [2, 3, 4])
+    2
+    """
+    steps = np.arange(len(true) + 1)
+    row = steps.copy()  # from the labels so far to each beginning of the true ones
+    for label in found:
+        by_change = row[:-1] + (np.asarray(true) != label)
+        best = np.r_[row[0] + 1, np.minimum(by_change, row[1:] + 1)]
+        row = np.minimum.accumulate(best - steps) + steps  # insertions, one after the other
+    return int(row[-1])
+
+
+def error_rate(found: Sequence[Sequence[int]], true: Sequence[Sequence[int]]) -> float | None:
+    """The edits of all sequences over all true labels; None without any."""
+    labels = sum(map(len, true))
+    return sum(map(edits, found, true)) / labels if labels else None

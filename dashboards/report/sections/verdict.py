@@ -16,9 +16,8 @@ from d5ray.metrics.definitions.asynchrony import AsynchronousThroughput
 from d5ray.metrics.definitions.catalogue import CATALOGUE, Throughput
 from d5ray.metrics.judge.criteria import Criterion, Metric, Verdict
 from d5ray.metrics.statistics.intervals import Estimate
-from d5ray.metrics.views.estimators import estimators
 from d5ray.metrics.views.run_labels import differences, in_words
-from d5ray.metrics.views.verdicts import so_far
+from d5ray.metrics.views.verdicts import estimators, so_far
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

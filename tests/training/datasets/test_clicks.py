@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from d5ray.errors import ConfigurationError, DataError
-from d5ray.metrics.definitions.ranking import area_under_curve
 from d5ray.training.datasets import load_dataset
 from d5ray.training.datasets.clicks import VALUES, drawn
 from d5ray.training.datasets.hashing_trick import hashed
+from d5ray.training.events.quality import area_under_curve
 
 
 def test_clicks_are_drawn_by_their_probabilities() -> None:

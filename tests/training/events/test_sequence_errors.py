@@ -5,10 +5,9 @@ import pytest
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.definitions.error_rate import edits, error_rate
 from d5ray.training.datasets.keyword_sequences import load_keyword_sequences
 from d5ray.training.datasets.keywords import WORDS
-from d5ray.training.events.sequence_errors import best_path
+from d5ray.training.events.sequence_errors import best_path, edits, error_rate
 
 
 def recursive(found: list[int], true: list[int]) -> int:

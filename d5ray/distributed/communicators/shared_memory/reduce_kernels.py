@@ -81,7 +81,7 @@ class ReduceKernels:
     def _half_precision(
         self, ufunc: Any, sources: list[Flat], factors: Sequence[float], end: _End, out: Flat
     ) -> None:
-        from d5ray.frameworks.torch.widening import convert  # noqa: PLC0415 - imports torch
+        from d5ray.frameworks.torch.half_precision import convert  # noqa: PLC0415 - imports torch
 
         single = np.dtype(np.float32)
         left, right = self._block("left", out, single), self._block("right", out, single)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from d5ray.metrics.definitions.ranking import area_under_curve
+from d5ray.training.events.quality import area_under_curve
 
 
 @settings(derandomize=True, deadline=None, max_examples=50)
