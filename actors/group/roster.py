@@ -378,7 +378,8 @@ class AgentRoster:
             step,
             self.servers.directory(rank),
             windows,
-            self._parameters() if peers and not begins else None,
+            np.asarray(self._of_one("flat_parameters")) if peers and not begins else None,
+            self._of_one("untrained") if self.present and not begins else None,
             tuple(sorted(absent)),
         )
         agent = self.agents[rank]
@@ -406,14 +407,14 @@ class AgentRoster:
             self._addresses[known[rank]] = address
         return {rank: self._addresses[key] for rank, key in known.items() if key in self._addresses}
 
-    def _parameters(self) -> np.ndarray[Any, Any]:
-        """The parameters of one of the agents that are there: of the first that answers."""
+    def _of_one(self, what: str) -> Any:
+        """The answer to a call of one of the agents that are there: of the first that answers."""
         asked = {self.control(rank, "progress").remote(): rank for rank in self.present}
         end = time.monotonic() + CALL_SECONDS
         while asked and (done := ray.wait(list(asked), timeout=max(0.0, end - time.monotonic()))[0]):
-            given = self.control(asked.pop(done[0]), "flat_parameters").remote()
+            given = self.control(asked.pop(done[0]), what).remote()
             with suppress(RayError):
-                return np.asarray(ray.get(given, timeout=CALL_SECONDS))
+                return ray.get(given, timeout=CALL_SECONDS)
         raise AgentError("no agent is left that could give a new one its parameters")
 
     def _formed(self, calls: Mapping[Any, Group]) -> tuple[dict[int, RestartPoint], dict[int, str]]:

@@ -13,6 +13,7 @@ from d5ray.agent.mesh import left, meet, replicas, seat_of
 from d5ray.agent.user_errors import blaming
 from d5ray.distributed.buffers import LocalBuffers
 from d5ray.distributed.checkpoints.equality import EqualityCheck, checksum_of_fixed
+from d5ray.distributed.checkpoints.named_tensors import fill_untrained
 from d5ray.distributed.checkpoints.rollback import Committed, RestartPoint, begun_anew, prove
 from d5ray.distributed.communicators.agreement.rows import gathered
 from d5ray.distributed.communicators.communicator import Communicator
@@ -48,6 +49,7 @@ class LateEntry:
     directory: Directory | None
     addresses: Mapping[int, Address]  # of the other agents that are left, where they reach each other
     parameters: np.ndarray[Any, Any] | None = None  # (n,), another agent's
+    untrained: Mapping[str, np.ndarray[Any, Any]] | None = None  # by name, of the same; None: it is as theirs
     absent: tuple[int, ...] = ()  # agents that are not there, or not yet
 
 
@@ -156,6 +158,8 @@ class Connections:
             self.peers.complete = False
             for rank in entry.absent:
                 self.peers.lose(rank)
+        if entry.untrained is not None:
+            fill_untrained(self.executor, entry.untrained)
         self._bind(communication)
 
     def rejoin(self, group: Group, topology: Topology, sharing: Sharing) -> RestartPoint:
@@ -434,4 +438,4 @@ def share_fixed(executor: Executor, communication: Communicator, root: int) -> N
     """Let all agents have one's parameters that are not trained; nothing is sent where they are equal."""
     own = np.array([checksum_of_fixed(executor)], np.uint64).view(np.int64)
     if len(set(gathered(own, communication, executor.parameters).ravel().tolist())) > 1:
-        executor.visit_fixed(lambda values: communication.broadcast(values, root=root))
+        executor.visit_fixed(lambda _, values: communication.broadcast(values, root=root))

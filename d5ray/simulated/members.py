@@ -86,9 +86,12 @@ class Members:
         peers = ExchangeVia.PEERS in self.experiment.distributed_optimizer.exchange
         if simulation.servers is not None and not begins:
             simulation.servers.enter(rank)
-        given = self.agents[self.left[0]].flat_parameters() if peers and not begins else None
+        other = self.agents[self.left[0]] if self.left and not begins else None
+        given = other.flat_parameters() if peers and other else None
+        untrained = other.untrained() if other else None
         group = self.group(1, rank, len(self.agents))
-        self.agents[rank].join_late(LateEntry(group, step, None, {}, given, tuple(self.gone - {rank})))
+        absent = tuple(self.gone - {rank})
+        self.agents[rank].join_late(LateEntry(group, step, None, {}, given, untrained, absent))
         simulation.meadow.admit(rank)
         for other in self.left:
             self.agents[other].admit(rank)

@@ -1,6 +1,8 @@
 """Claims about a module's state that is not trained, and its modes: as under plain PyTorch, and DDP."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,6 +64,61 @@ def test_agents_begin_with_the_first_ones_whole_state(real: bool) -> None:
     assert len(seen) == 3 and np.abs(seen[0]["frozen"]).sum() > 0 and len(seen[0]) == 9
     for name, value in seen[0].items():
         assert {each[name].tobytes() for each in seen} == {value.tobytes()}, name
+
+
+def drawn_run(**changes: Any) -> d5.Experiment:
+    return d5.Experiment(
+        Drawn, samples(48), RULES["SGD"][0], agents=3, batch_size=4, seed=5, evaluate=False, epochs=9,
+        warmup_steps=0, **changes,
+    )  # fmt: skip
+
+
+def bits_of(group: Any) -> list[dict[str, bytes]]:
+    """The bits of every tensor of all agents' models, by name."""
+    return [
+        {name: each.resolve_conj().numpy().tobytes() for name, each in group.state_dict(rank).items()}
+        for rank in range(3)
+    ]
+
+
+@pytest.mark.parametrize("rule", [d5.optimizers.AllreduceSGD(), d5.optimizers.ParameterServerSGD()], ids=repr)
+def test_who_goes_on_from_a_checkpoint_has_what_is_frozen_there(rule: Any, tmp_path: Path) -> None:
+    """Though the model has drawn it anew when it was made again; on all agents, and to the bit."""
+    wanted = drawn_run(distributed=rule)
+    with d5.simulate(replace(wanted, events=(d5.events.Checkpoint(tmp_path, every_steps=2),))) as group:
+        group.train(steps=4, progress=False)
+        first = bits_of(group)
+    np.random.standard_normal()  # noqa: NPY002 - another program draws others
+    with d5.simulate(wanted, resume=tmp_path / "step-00000002") as group:
+        group.train(steps=2, progress=False)
+        assert bits_of(group) == first
+
+
+LATE = {
+    "ASGD": (d5.optimizers.ASGD(), None),
+    "AD-PSGD": (d5.optimizers.ADPSGD(), d5.topologies.Ring(3)),
+}
+
+
+@pytest.mark.parametrize(
+    "real", [False, pytest.param(True, marks=pytest.mark.full)], ids=["simulated", "real"]
+)
+@pytest.mark.parametrize("rule", LATE)
+def test_who_joins_late_has_the_others_untrained_state(rule: str, real: bool) -> None:
+    """Frozen parameters and buffers of every type, to the bit, by servers and by windows."""
+    distributed, topology = LATE[rule]
+    seconds = 1.0 if real else 0.005
+    wanted = drawn_run(
+        distributed=distributed, topology=topology, late=d5.faults.Late(agent=2, seconds=seconds),
+        slow=(d5.faults.Slowdown(agent=0, factor=300),) if real else (),
+    )  # fmt: skip
+    with d5.launch(wanted, quiet=True) if real else d5.simulate(wanted) as group:
+        group.train(steps=36 if real else 30, progress=False)
+        found = bits_of(group)
+        events = group.tables()["events"].to_pylist()
+    assert any(each["name"] == "joined" and each["rank"] == 2 and each["step"] > 0 for each in events)
+    for name in ("frozen", "table", "halves", "order", "mask", "rotation"):
+        assert len({each[name] for each in found}) == 1, name
 
 
 def test_frozen_parameters_that_differ_later_are_found() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from d5ray.checks import check_path
 from d5ray.distributed.checkpoints.folder import CheckpointFolder, step_name
-from d5ray.distributed.checkpoints.named_tensors import RANDOM, fill_model, own_arrays, with_model
+from d5ray.distributed.checkpoints.named_tensors import RANDOM, fill_fixed, fill_model, own_arrays, with_model
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.savers import Savers
 from d5ray.distributed.checkpoints.state import pack, unpack_into
@@ -176,6 +176,11 @@ def restore(
     arrays, text = parsed(folder.read(found.step, name), f"{found}/{name}")
     data = json.loads(text)
     fill_model(executor, arrays)
+    fixed: list[str] = []
+    executor.visit_fixed(lambda name, _: fixed.append(name))
+    if fixed:  # they are in one file alone
+        first = savers.first
+        fill_fixed(executor, arrays if name == first else parsed(folder.read(found.step, first), first)[0])
     arrays, x = own_arrays(arrays), executor.parameters
     unpack_into(optimizer, Packed(data["optimizer"], arrays), x, type(optimizer).__name__)
     for event, own in zip(events, data["events"], strict=False):

@@ -109,7 +109,7 @@ def told(rank: int, x: Any, step: int, since: int, fixed: int = 0) -> Array:
 def checksum_of_fixed(executor: FlatExecutor) -> int:
     """64 bits that follow from the bytes of all parameters that are not trained, in their order; 0: none."""
     sums: list[int] = []
-    executor.visit_fixed(lambda values: sums.append(checksum(values)))
+    executor.visit_fixed(lambda _, values: sums.append(checksum(values)))
     return checksum(np.array(sums, np.uint64)) if sums else 0
 
 

@@ -67,6 +67,30 @@ def fill_model(executor: Executor, arrays: Mapping[str, Array]) -> None:
         _take(counter.reshape(-1), arrays[name].reshape(-1), name)
 
 
+def fill_fixed(executor: Executor, arrays: Mapping[str, Array]) -> None:
+    """Give an executor those tensors of a file that are neither trained nor state; some may be missing."""
+
+    def fill(name: str, values: Any) -> None:
+        if name in arrays:
+            _take(values, np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8), name)
+
+    executor.visit_fixed(fill)
+
+
+def untrained_arrays(executor: Executor) -> dict[str, Array]:
+    """A copy of all that an executor does not train, by name, for `fill_untrained` of another one."""
+    found = {name: _flat(array.reshape(-1)).copy() for name, array in executor.state_arrays().items()}
+    executor.visit_fixed(lambda name, values: found.update({name: _flat(values).copy()}))
+    return found
+
+
+def fill_untrained(executor: Executor, arrays: Mapping[str, Array]) -> None:
+    """Give an executor what another one has that is not trained."""
+    for name, array in executor.state_arrays().items():
+        _take(array.reshape(-1), arrays[name], name)
+    executor.visit_fixed(lambda name, values: _take(values, arrays[name], name))
+
+
 # ------------------------------------------------------------------------------------------------------
 
 

@@ -42,6 +42,11 @@ class Savers:
         """The name of the agent's own file."""
         return _file(self.rank)
 
+    @property
+    def first(self) -> str:
+        """The name of the first agent's file, which has the whole model."""
+        return _file(0)
+
     def files(self, shards: int) -> list[str]:
         """The names of all files; shards: the parameter servers of each stage and part."""
         servers = [_shard(at, self._label(seat)) for seat in self._seats for at in range(shards)]

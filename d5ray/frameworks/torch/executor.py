@@ -105,7 +105,7 @@ class TorchExecutor(Executor):
         """The names of buffers that training passes change, and may read."""
         return self._buffers.moving
 
-    def visit_fixed(self, visit: Callable[[Any], None]) -> None:
+    def visit_fixed(self, visit: Callable[[str, Any], None]) -> None:
         self._trained.visit_fixed(visit)
 
     def release(self, names: Collection[str]) -> None:

@@ -154,12 +154,16 @@ class TrainedTensors:
         same = not frozen or all(map(is_, map(dict.get, owners, keys), frozen))
         return self.released or (same and not any(map(IS_TRAINED, frozen)))
 
-    def visit_fixed(self, visit: Callable[[torch.Tensor], None]) -> None:
-        """Call visit with the bytes (n,) of every parameter that is not trained; what it writes stays."""
-        for tensor in {id(each): each for each in self._frozen[2]}.values():
+    def visit_fixed(self, visit: Callable[[str, torch.Tensor], None]) -> None:
+        """Call visit with the name and the bytes (n,) of each frozen parameter; what it writes stays."""
+        frozen = {id(tensor) for tensor in self._frozen[2]}
+        for name, _, _, tensor in all_named(self._modules) if frozen else ():
+            if id(tensor) not in frozen:
+                continue
+            frozen.discard(id(tensor))
             own = tensor.detach()
             values = own.contiguous()
-            visit(values.reshape(-1).view(torch.uint8))
+            visit(name, values.reshape(-1).view(torch.uint8))
             if values is not own:
                 own.copy_(values)
 

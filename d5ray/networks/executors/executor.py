@@ -117,8 +117,11 @@ class FlatExecutor(ABC):
         self._holder.use_buffers(allocate)
         self._hold(self._holder)
 
-    def visit_fixed(self, visit: Callable[[Any], None]) -> None:  # noqa: B027 - most frameworks have none
-        """Call visit with the bytes (n,) of all that is neither trained nor state: what it writes stays."""
+    def visit_fixed(self, visit: Callable[[str, Any], None]) -> None:  # noqa: B027 - most have none
+        """Call visit with the name and the bytes (n,) of each tensor that is neither trained nor state.
+
+        What it writes stays.
+        """
 
     def adopt(self) -> None:  # noqa: B027 - most frameworks' parameters stay where they are
         """Bring into `parameters` what the model's own code, or an event, has put in a tensor's place."""

@@ -55,7 +55,7 @@ class WrappedExecutor(Executor):
         """The arrays of the inner executor's state that training passes change, and may read."""
         return self._inner.moving
 
-    def visit_fixed(self, visit: Callable[[Any], None]) -> None:
+    def visit_fixed(self, visit: Callable[[str, Any], None]) -> None:
         self._inner.visit_fixed(visit)
 
     def adopt(self) -> None:
