@@ -295,7 +295,10 @@ class Connections:
         assert self.equality is not None
         self.shared_anew()
         self.equality.equal_at(step)
-        self.commit(step)
+        if self.committed is not None and not self.optimizer.meets_after(step):
+            self.committed = self._nothing_kept(self._experiment)  # until they meet
+        else:
+            self.commit(step)
 
     def shared_anew(self) -> None:
         """Let the base optimizer's rate and its schedules go by where the data are now."""

@@ -159,6 +159,29 @@ def test_those_who_go_on_alone_begin_where_all_had_met(name: str) -> None:
     assert all(np.array_equal(found, met) for found in (*later, left))
 
 
+@pytest.mark.parametrize("name", LOCAL)
+def test_a_death_after_a_checkpoint_in_the_midst_of_a_period(name: str, tmp_path: Path) -> None:
+    """Where all have met since, it costs no bit; before, nobody has the dead one's part, and the error says
+    so."""
+    rule, met = ONE_MODEL[name], 6
+    undisturbed = fourteen_steps(d5.Faults(), rule, "restart")
+    saving = experiment(
+        rule, "restart", model=dropping, batch_size=40, optimizer=OPTIMIZERS.SGD(0.1),
+        events=d5.events.Checkpoint(tmp_path, every_steps=4),
+    )  # fmt: skip
+    with d5.simulate(saving) as group:
+        group.train(4, progress=False)
+    for step in (5, met + 1):
+        plan = d5.Faults().kill(agent=1, at_step=step)
+        with d5.simulate(saving, resume=tmp_path / "step-00000004", faults=plan) as group:
+            if step < met:
+                with pytest.raises(AgentError, match=r"in the midst of a period.*Go on from that checkpoint"):
+                    group.train(10, progress=False)
+                continue
+            group.train(10, progress=False)
+            assert np.array_equal([x for _, x in learned(group)], undisturbed)
+
+
 SEEN: dict[tuple[int, int], d5.Batch] = {}  # by rank and step
 
 

@@ -132,6 +132,13 @@ class Committed:
         x = np.zeros(0) if self.step == NOTHING else self.common.arrays[PARAMETERS]
         rows = gathered(told(rank, x, self.step, since), communication, like)
         steps = rows[:, 2]
+        if steps.max() == NOTHING:
+            raise AgentError(
+                f"an agent died before the agents of {rule!r} had met since the checkpoint that they went on "
+                "from, which was written in the midst of a period: what the dead one had learned in it is "
+                "nobody else's. Go on from that checkpoint again, or let Checkpoint(every_steps=…) be a "
+                "multiple of the period"
+            )
         if compares(rule) and rule.equal_after(int(steps.max())) and (found := divergence(rows)):
             raise AgentError(str(found))
         source = int(np.argmax(steps))  # the first of those with the most
