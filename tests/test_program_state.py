@@ -120,6 +120,15 @@ CALLS: dict[str, Callable[[], object]] = {
     "refused": lambda: d5.simulate(experiment(), root=Path("/proc/nothing")),
     "load_model": loaded,
     "Network.from_model": network,
+    "a framework's from_model": lambda: d5.frameworks.torch.from_model(
+        "lenet",
+        {},
+        sample_shape=(1, 8, 8),
+        classes=10,
+        loss=d5.operators.SoftmaxCrossEntropyLoss(),
+        seed=4,
+        threads=2,
+    ),
     "from_torch": lambda: d5.from_torch(Rescaled(), random=True, name="rescaled"),
     "replay, refused": lambda: d5.replay("none"),
 }

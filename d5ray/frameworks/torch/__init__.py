@@ -118,17 +118,19 @@ def from_model(
     """An executor of `model`: a name of the catalogue, a class or function that gives an `nn.Module`, or one;
     or a Network, or the path of an ONNX file, with one input and one output.
 
-    Called on the agent. The same seed gives the same initial parameters on every agent. precision, compile,
+    Called on the agent. The same seed gives the same initial parameters on every agent; the generators of the
+    program stay as they were. precision, compile,
     recompute: as for an `Experiment`.
     Raises `ConfigurationError` if the model's output does not fit the loss.
     """
     from d5ray.frameworks.torch import build  # noqa: PLC0415 - imports torch
 
     check_offered(precision, PRECISIONS, "torch", device)
-    module = build.module(model, model_kwargs, sample_shape, classes, seed=seed, threads=threads)
     options = ExecutorOptions(precision, compile, recompute)
-    made = build.executor(module, sample_shape, classes, loss, device, options)
-    made.draw_from(seed, rank=0)
+    with build.drawing_from(seed):
+        module = build.module(model, model_kwargs, sample_shape, classes, seed=seed, threads=threads)
+        made = build.executor(module, sample_shape, classes, loss, device, options)
+        made.draw_from(seed, rank=0)
     return made
 
 

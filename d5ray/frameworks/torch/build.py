@@ -1,7 +1,8 @@
 """Build of a checked executor on a device from a model as data"""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,6 +66,14 @@ if TYPE_CHECKING:
     from d5ray.frameworks.torch.compiled import CompiledForward
 
 
+@contextmanager
+def drawing_from(seed: int) -> Iterator[None]:
+    """A block whose random numbers follow from a seed; PyTorch's generators are afterwards as before."""
+    with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()):
+        torch.manual_seed(seed)
+        yield
+
+
 def module(
     model: Any, options: dict[str, Any], sample_shape: Shape, classes: int, *, seed: int, threads: int
 ) -> nn.Module:
@@ -126,12 +135,8 @@ def trained(
 
     Of tensors with several names one must be given. Raises `ConfigurationError` for another model's.
     """
-    before = torch.get_rng_state()
-    try:
-        torch.manual_seed(seed)
+    with drawing_from(seed):
         made = _made(model, options, sample_shape, classes)
-    finally:
-        torch.set_rng_state(before)
     if isinstance(made, Network):
         return holding(made, tensors)
     _load(made, tensors)
@@ -154,12 +159,8 @@ def _load(made: nn.Module, tensors: Mapping[str, np.ndarray[Any, Any]]) -> None:
 
 def seeded(layers: tuple[Layer, ...], sample_shape: Shape, seed: int) -> nn.Sequential:
     """The layers as modules with the first parameters of this seed; PyTorch's generator stays as it was."""
-    before = torch.get_rng_state()
-    try:
-        torch.manual_seed(seed)
+    with drawing_from(seed):
         return chain(layers, sample_shape)
-    finally:
-        torch.set_rng_state(before)
 
 
 def chain(layers: tuple[Layer, ...], sample_shape: Shape) -> nn.Sequential:

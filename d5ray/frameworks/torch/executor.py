@@ -121,6 +121,7 @@ class TorchExecutor(Executor):
 
     def draw_from(self, seed: int, rank: int) -> None:
         self._passes = 0
+        torch.manual_seed(seed)  # of what is drawn before the first pass
         self._first_seed = int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0])
 
     @property
