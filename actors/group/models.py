@@ -43,18 +43,21 @@ class Models:
         return self.whole[0]
 
     def of(self, which: int | str) -> ModelState:
-        """The model of a replica, by its number, of the "servers", or the "mean" of all."""
+        """The model of a replica, by its number or as the first "agent", the "mean", or the "servers"."""
         if which == "servers":
             return self._of([self.first], of_servers=True)[0]
         if which == "mean":
             first = self.first
             return mean_of(self._of([first, *self.whole[1:]]))
+        if which == "agent":
+            return self._of([self.first])[0]
         if not isinstance(which, int) or isinstance(which, bool):
-            raise wrong_kind("rank", which, "the rank of an agent, 'mean' or 'servers'")
+            raise wrong_kind("rank", which, "the rank of an agent, or one of 'agent', 'mean', 'servers'")
         if which not in self.whole:
             there = ", ".join(map(str, self.whole)) or "nobody"
             raise AgentError(
-                f"there is no model {which}: it has died, or not come yet; those that are there: {there}"
+                f"there is no model {which}: no such agent, or it has died or not come yet; those that are "
+                f"there: {there}"
             )
         return self._of([which])[0]
 

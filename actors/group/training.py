@@ -143,11 +143,11 @@ class TrainingRun(ABC):
         """A copy of the model's tensors, parameters and buffers, by the model's own names and in its types.
 
         rank: of the agent whose model it is (in a mesh, of the replica, whose agents put theirs together);
-        "mean": of every tensor the mean over all agents, which is what decentralized rules approach;
-        "servers": the parameters that parameter servers have, with the buffers of the first agent. A rule
-        with one model has the same everywhere; see its `invariant`. When a training has ended, an agent's is
-        the model that it has evaluated; while one goes on, as another thread may ask, the one after its last
-        step.
+        "agent": of the first that is there; "mean": of every tensor the mean over all agents, which is what
+        decentralized rules approach; "servers": the parameters that parameter servers have, with the buffers
+        of the first agent. A rule with one model has the same everywhere; see its `invariant`. When a
+        training has ended, an agent's is the model that it has evaluated; while one goes on, as another
+        thread may ask, the one after its last step. A group that is closed gives the one that it keeps.
 
         Tensors of PyTorch where the agents' executor is PyTorch's, otherwise arrays of NumPy. Raises
         `AgentError` for an agent that is not there, `ConfigurationError` for servers of a rule without.
@@ -169,7 +169,7 @@ class TrainingRun(ABC):
         """The trained model as named tensors, which `write` keeps as a file; see `state_dict` for rank."""
         if self._closed:
             kept = kept_model(self.folder)
-            if rank == (0 if self.experiment.save_model == "agent" else self.experiment.save_model):
+            if rank == self.experiment.save_model or kept.of in (f"agent {rank}", f"replica {rank}"):
                 return kept
             raise AgentError(
                 f"{self!r} is closed, and keeps the model of {kept.of}: ask for another one before"
@@ -270,7 +270,7 @@ class TrainingRun(ABC):
         try:
             if self.built.parameter_bytes > most:
                 raise ConfigurationError(f"its parameters alone have {self.built.parameter_bytes:,} bytes")
-            state = models.of(models.first if which == "agent" else which)
+            state = models.of(which)
             if state.nbytes > most:
                 raise ConfigurationError(f"it has {state.nbytes:,} bytes")
             when_there_is_room(lambda: state.write(self.folder / MODEL), self.experiment.timeout_seconds)

@@ -17,7 +17,7 @@ from d5ray.frameworks import framework_name
 from d5ray.frameworks.initial_values import trained_network
 from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.record.artifacts import MODEL
-from d5ray.metrics.record.files import storing
+from d5ray.metrics.record.files import replacing
 from d5ray.metrics.record.model_state import ModelState, kept_model
 from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.tensor_file import parsed_with_facts
@@ -101,15 +101,22 @@ def export_model(run: str | Path | Run, to: str, out: Path | None = None, *, tru
         raise ConfigurationError(f"there is no format {to!r} of models: {nearest(to, FORMATS)}")
     state, experiment, name = _found(run, trust=trust)
     path = Path(f"{name}{FORMATS[to]}") if out is None else out
+    others = {*FORMATS.values()} - {FORMATS[to]}
+    if path.suffix in others or (to == "keras" and path.suffix != FORMATS[to]):  # which Keras asks for
+        raise ConfigurationError(f"{path} is no name of a file of --to {to}: let it end with {FORMATS[to]}")
     if path.exists():
         raise ConfigurationError(f"{path} is there already: choose another --out, or remove it")
-    if to == "safetensors":
-        state.write(path)
-    elif to == "state_dict":
-        import_module(TORCH).save_tensors(state.tensors, path)
-    else:
-        model = model_of(experiment(), state)
-        (_as_onnx if to == "onnx" else _as_keras)(model, state, path)
+    made: Any = MAKERS[to](model_of(experiment(), state), state) if to in MAKERS else None
+    with replacing(path) as part:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if to == "safetensors":
+            state.write(part)
+        elif to == "state_dict":
+            import_module(TORCH).save_tensors(state.tensors, part)
+        elif to == "onnx":
+            part.write_bytes(made.SerializeToString())
+        else:
+            made.save(part)
     return path
 
 
@@ -130,40 +137,42 @@ def export_all(
     folder = Path(f"{found.name}-{to}") if out is None else out
     if folder.exists():
         raise ConfigurationError(f"{folder} is there already: choose another --out, or remove it")
-    with storing(folder):
-        folder.mkdir(parents=True)
-    return {run.name: export_model(run, to, folder / f"{run.name}{FORMATS[to]}", trust=trust) for run in runs}
+    names = {run.name: f"{run.name}{FORMATS[to]}" for run in runs}
+    with replacing(folder) as part:
+        part.mkdir(parents=True)
+        for run in runs:
+            export_model(run, to, part / names[run.name], trust=trust)
+    return {run: folder / name for run, name in names.items()}
 
 
-def _as_onnx(model: Any, state: ModelState, path: Path) -> None:
+def _as_onnx(model: Any, state: ModelState) -> Any:
     if isinstance(model, Network):
-        evaluating(model).to_onnx(path)
-    elif hasattr(model, "trainable_variables"):  # Keras's know their inputs
-        Network.from_model(model).to_onnx(path)
-    elif not hasattr(model, "state_dict"):
+        return evaluating(model).to_onnx()
+    if hasattr(model, "trainable_variables"):  # Keras's know their inputs
+        return Network.from_model(model).to_onnx()
+    if not hasattr(model, "state_dict"):
         raise ConfigurationError(
             f"the model is a {type(model).__name__}, no model of PyTorch or Keras, and no others go to ONNX "
             "here: take --to safetensors or state_dict, or load_model(...) and a tool of its own framework's"
         )
-    elif is_inner(state.sample_shape):
+    if is_inner(state.sample_shape):
         raise ConfigurationError(
             f"the model takes {form_of(state.sample_shape)}, and --to onnx writes models of one input: take "
             "safetensors, or export load_model(...) by torch.onnx.export with inputs of your own"
         )
-    else:
-        made = import_module(TORCH).onnx_model_of(model, state.sample_shape)
-        with storing(path):
-            path.write_bytes(made.SerializeToString())
+    return import_module(TORCH).onnx_model_of(model, state.sample_shape)
 
 
-def _as_keras(model: Any, state: ModelState, path: Path) -> None:
+def _as_keras(model: Any, _: ModelState) -> Any:
     if not hasattr(model, "trainable_variables"):
         raise ConfigurationError(
             f"the model is a {type(model).__name__}, no model of Keras: take --to safetensors, or onnx for a "
             "Network and a module of PyTorch"
         )
-    with storing(path):
-        model.save(path)
+    return model
+
+
+MAKERS: Final = {"onnx": _as_onnx, "keras": _as_keras}  # what is written of a model and its tensors
 
 
 def _found(run: str | Path | Run, *, trust: bool) -> tuple[ModelState, Callable[[], Experiment], str]:

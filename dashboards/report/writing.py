@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from d5ray.dashboards.output_files import replacing
 from d5ray.dashboards.report.building import built
 from d5ray.dashboards.report.document import ReportDocument
 from d5ray.dashboards.report.formats import figure_style
@@ -12,6 +11,7 @@ from d5ray.dashboards.report.formats.html_page import page
 from d5ray.dashboards.report.formats.markdown import file_name, markdown
 from d5ray.dashboards.report.subject import subject_of
 from d5ray.errors import ConfigurationError
+from d5ray.metrics.record.files import replacing
 
 PAGES: Final = (".html", ".htm")
 TEXTS: Final = (".md", ".markdown")

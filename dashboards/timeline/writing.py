@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import IO, Final, final
 
 from d5ray.checks import check_count
-from d5ray.dashboards.output_files import replacing
 from d5ray.dashboards.timeline import agents, operations, steps
 from d5ray.dashboards.timeline.clocks import Clocks, RecorderClock
 from d5ray.dashboards.timeline.messages import Messages
@@ -17,6 +16,7 @@ from d5ray.dashboards.timeline.needed import needed_in
 from d5ray.dashboards.timeline.trace import Trace
 from d5ray.dashboards.timeline.tracks import Tracks
 from d5ray.errors import ConfigurationError
+from d5ray.metrics.record.files import replacing
 from d5ray.metrics.record.reader import Run
 from d5ray.metrics.views.view import RunView
 

@@ -1,7 +1,9 @@
 """Claims about the trained model that comes out: it is the one that the run evaluated, in other hands too"""
 
+import resource
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file as load_arrays
 from safetensors.torch import load_file
+from torch import nn
 
 import d5ray as d5
 from d5ray.archive.models import export_all, export_model
@@ -24,7 +27,13 @@ DIGITS = d5.datasets.load_dataset("digits")
 TEST = DIGITS.test
 AGENTS = 4
 STEPS = 12
-ONE_SIDED = {"AD-PSGD": Entry(d5.optimizers.ADPSGD()), "random walk": Entry(d5.optimizers.RandomWalkGossip())}
+ONE_SIDED = {
+    "AD-PSGD": Entry(d5.optimizers.ADPSGD()),
+    "random walk": Entry(d5.optimizers.RandomWalkGossip()),
+    "asynchronous push": Entry(d5.optimizers.AsynchronousGradientPush(), d5.topologies.DirectedRing(4)),
+    "overlapped push": Entry(d5.optimizers.OverlapSGP(), d5.topologies.DirectedRing(4)),
+    "Hogwild": Entry(d5.optimizers.Hogwild(), base=d5.optimizers.SGD(0.05)),
+}
 RULES = EVERY | SERVERED | ONE_SIDED
 
 
@@ -73,6 +82,17 @@ def in_onnxruntime(path: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[An
     return lambda inputs: np.asarray(session.run(None, {name: inputs})[0])
 
 
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """No file of this process becomes larger."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
 @pytest.fixture(scope="module")
 def run() -> d5.Run:
     """A run of allreduce that nobody changes."""
@@ -82,9 +102,17 @@ def run() -> d5.Run:
 # -- it is the model that was evaluated --------------------------------------------------------------------
 
 
+def test_the_table_has_every_distributed_optimizer() -> None:
+    there = [getattr(d5.optimizers, name) for name in dir(d5.optimizers)]
+    rules = {rule for rule in there if isinstance(rule, type) and issubclass(rule, d5.DistributedOptimizer)}
+    assert rules == {type(entry.rule) for entry in RULES.values()}
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("name", RULES)
-def test_the_recorded_accuracy_is_that_of_the_model_in_plain_pytorch(name: str) -> None:
+def test_the_recorded_accuracy_is_that_of_the_model_in_pytorch_and_onnxruntime(
+    name: str, tmp_path: Path
+) -> None:
     """Under every rule: statistics, tied and frozen weights, all as the first agent evaluated them."""
     found = trained(experiment(RULES[name]))
     module = d5.load_model(found)
@@ -94,6 +122,8 @@ def test_the_recorded_accuracy_is_that_of_the_model_in_plain_pytorch(name: str) 
     alone.load_state_dict(load_file(found.folder / "model.safetensors"))
     assert accuracy(in_torch(alone.eval())) == pytest.approx(recorded(found), abs=1e-9)
     assert module.norm.num_batches_tracked is not None and int(module.norm.num_batches_tracked) > 0
+    path = export_model(found, "onnx", tmp_path / "model.onnx")
+    assert accuracy(in_onnxruntime(path)) == pytest.approx(recorded(found), abs=2e-3)  # other kernels
 
 
 def test_every_file_holds_the_model_that_was_evaluated(run: d5.Run, tmp_path: Path) -> None:
@@ -168,6 +198,19 @@ def test_the_mean_is_that_of_all_agents() -> None:
     kept = d5.Run(group.folder).state_dict()
     assert all(torch.equal(kept[name], tensor) for name, tensor in mean.items())
     assert kept_model(group.folder).of == "the mean of 4 agents"
+
+
+def test_the_first_agent_that_is_left_is_the_agent() -> None:
+    """When the first one has died, before and after the group is closed; nobody's model is another's."""
+    wanted = experiment(RULES["ASGD"], on_failure="continue")
+    with d5.simulate(wanted, failures=[d5.faults.Failure(agent=0, seconds=0.005)]) as group:
+        group.train(STEPS, progress=False)
+        own = group.state_dict(1)
+        assert group.model_state("agent").of == "agent 1"
+    for rank in ("agent", 1):
+        assert all(torch.equal(own[name], tensor) for name, tensor in group.state_dict(rank).items())
+    with pytest.raises(AgentError, match="is closed, and keeps the model of agent 1"):
+        group.state_dict(0)
 
 
 def test_the_servers_model_is_what_they_hold() -> None:
@@ -304,6 +347,48 @@ def test_the_command_writes_each_format_and_overwrites_nothing(run: d5.Run, tmp_
     assert sorted(each.name for each in tmp_path.iterdir()) == ["out.pt"]
 
 
+@pytest.mark.parametrize("to", ["safetensors", "state_dict", "onnx"])
+def test_a_model_that_does_not_fit_on_the_disk_leaves_no_part_of_a_file(
+    to: str, run: d5.Run, tmp_path: Path
+) -> None:
+    with pytest.raises(StorageError, match="as large as a file may be"), file_size_limit(4096):
+        export_model(run, to, tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("to", "name"), [("onnx", "x.pt"), ("state_dict", "x.safetensors")])
+def test_a_file_is_not_called_as_another_formats(to: str, name: str, run: d5.Run, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=f"no name of a file of --to {to}: let it end with"):
+        export_model(run, to, tmp_path / name)
+    assert export_model(run, to, tmp_path / "new" / "model").is_file()
+
+
+class Untied(Awkward):
+    """Has one tensor of two layers, until its third step in training."""
+
+    passes = 0
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """The scores, as before."""
+        self.passes += self.training
+        if self.passes == 3 and self.third.weight is self.second.weight:
+            self.third.weight = nn.Parameter(self.second.weight.detach().clone())
+        return super().forward(images)
+
+
+def test_a_model_that_its_training_untied_is_refused_and_its_tensors_are_not(tmp_path: Path) -> None:
+    """Made again it would have one value for two: the tensors have both, for a model that is not tied."""
+    found = trained(experiment(model=Untied, agents=2, topology=None))
+    with pytest.raises(ConfigurationError, match=r"second.weight and third.weight have values of their own"):
+        d5.load_model(found)
+    with pytest.raises(ConfigurationError, match="untied"):
+        export_model(found, "onnx", tmp_path / "model.onnx")
+    module = Awkward()
+    module.third.weight = nn.Parameter(module.third.weight.detach().clone())
+    module.load_state_dict(torch.load(export_model(found, "state_dict", tmp_path / "x.pt")))
+    assert accuracy(in_torch(module.eval())) == pytest.approx(recorded(found), abs=1e-9)
+
+
 def test_tensors_of_another_model_are_refused_by_name(run: d5.Run) -> None:
     """Each of them, and both sides: what is unknown, what is missing, whose shape differs."""
     state = kept_model(run.folder)
@@ -347,7 +432,7 @@ def test_the_models_of_a_series_go_side_by_side(run: d5.Run, tmp_path: Path) -> 
 @pytest.mark.parametrize("rank", ["sum", 1.5, True])
 def test_whose_model_is_checked(rank: Any) -> None:
     with d5.simulate(experiment(agents=2, topology=None)) as group:
-        with pytest.raises(ConfigurationError, match="the rank of an agent, 'mean' or 'servers'"):
+        with pytest.raises(ConfigurationError, match="one of 'agent', 'mean', 'servers'"):
             group.state_dict(rank)
         with pytest.raises(ConfigurationError, match="has no parameter servers"):
             group.state_dict("servers")

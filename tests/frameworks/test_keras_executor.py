@@ -19,6 +19,7 @@ from d5ray.frameworks.tensorflow.keras_models import loaded, named
 from d5ray.operators.loss import Loss
 from d5ray.ops.losses.function_loss import as_loss
 from d5ray.ops.tensorflow.library import tf
+from tests.archive.test_models import RULES, recorded
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's files
 keras = tf.keras
@@ -40,6 +41,14 @@ def convolutional(dropout: float = 0.0, penalty: Any = None) -> Any:
         layers.Dropout(dropout),
         layers.Dense(3, kernel_regularizer=penalty),
     ])  # fmt: skip
+
+
+def tied() -> Any:
+    """Two of its layers are one."""
+    inputs = keras.Input((6, 6, 2))
+    found = layers.BatchNormalization()(layers.Dense(8)(layers.Flatten()(inputs)))
+    twice = layers.Dense(8, activation="relu")
+    return keras.Model(inputs, layers.Dense(3)(layers.Dropout(0.1)(twice(twice(found)))))
 
 
 def executor(model: Any = convolutional, options: Any = None, shape: Any = (6, 6, 2), **more: Any) -> Any:
@@ -272,15 +281,31 @@ def test_the_recorded_accuracy_is_that_of_the_exported_models(tmp_path: Path) ->
     with d5.simulate(experiment(partial(convolutional, dropout=0.2))) as group:
         group.train(12, progress=False)
     run = d5.Run(group.folder)
-    rows = [row for row in run.tables()["samples"].to_pylist() if row["metric"] == "test_accuracy"]
-    recorded = max(rows, key=lambda row: row["t_mono"])["value"]
     inputs, labels = IMAGES[40:], LABELS[40:]
     scores = d5.load_model(run).predict(inputs, verbose=0)
-    assert (scores.argmax(1) == labels).mean() == recorded
+    assert (scores.argmax(1) == labels).mean() == recorded(run)
     saved = keras.models.load_model(export_model(run, "keras", tmp_path / "net.keras"))
     np.testing.assert_array_equal(saved.predict(inputs, verbose=0), scores)
     session = onnxruntime.InferenceSession(export_model(run, "onnx", tmp_path / "net.onnx"))
     found = np.asarray(session.run(None, {session.get_inputs()[0].name: inputs})[0])
+    np.testing.assert_allclose(found, scores, atol=1e-5)
+    with pytest.raises(ConfigurationError, match=r"--to keras: let it end with \.keras"):
+        export_model(run, "keras", tmp_path / "net")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_gives_the_keras_model_that_it_evaluated(name: str, tmp_path: Path) -> None:
+    """With moving statistics, Dropout, and a layer that is used twice; in Keras and onnxruntime."""
+    entry = RULES[name]
+    given = {"distributed": entry.rule, "topology": entry.topology, "agents": None, "optimizer": entry.base}
+    with d5.simulate(experiment(tied, batch_size=3, **given)) as group:
+        group.train(8, progress=False)
+    run = d5.Run(group.folder)
+    scores = d5.load_model(run).predict(IMAGES[40:], verbose=0)
+    assert (scores.argmax(1) == LABELS[40:]).mean() == pytest.approx(recorded(run), abs=1e-9)
+    session = onnxruntime.InferenceSession(export_model(run, "onnx", tmp_path / "net.onnx"))
+    found = session.run(None, {session.get_inputs()[0].name: IMAGES[40:]})[0]
     np.testing.assert_allclose(found, scores, atol=1e-5)
 
 

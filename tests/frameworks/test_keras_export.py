@@ -191,6 +191,22 @@ def test_what_a_network_would_leave_out_of_training_is_refused(settings: Any, wo
         d5fw.training_network_of(model)
 
 
+def test_a_layer_that_is_used_twice_is_so_in_the_network() -> None:
+    """With one weight for both uses, trained too; only moving statistics of two uses cannot be kept."""
+    given = keras.Input((6, 6, 2))
+    conv, norm, pad = layers.Conv2D(2, 3, padding="same"), layers.BatchNormalization(), layers.ZeroPadding2D()
+    found = layers.Add()([norm(conv(pad(conv(given)))), norm(conv(pad(given)))])
+    model = randomized(keras.Model(given, layers.Dense(3)(layers.Flatten()(found))))
+    x = np.random.default_rng(1).standard_normal((5, 6, 6, 2)).astype(np.float32)
+    network = d5fw.network_of(model)
+    assert len(network.parameters) == len(model.trainable_variables)
+    np.testing.assert_allclose(run(network, x), model.predict(x, verbose=0), rtol=1e-5)
+    with pytest.raises(ConfigurationError, match="is used more than once, and a network that is trained"):
+        d5fw.training_network_of(model)
+    tied = keras.Model(given, layers.Flatten()(conv(conv(given))))
+    assert len(d5fw.training_network_of(tied).parameters) == 2
+
+
 def test_a_function_that_makes_a_model_follows_the_seed() -> None:
     """Also where agents of a mesh share it out, as a Network."""
 
@@ -209,8 +225,7 @@ def test_layers_that_cannot_be_nodes_are_named_all_at_once() -> None:
     model = keras.Model(given, layers.GaussianNoise(0.1, name="noise")(turned))
     with pytest.raises(ConfigurationError, match=r"turned \(Permute\), noise \(GaussianNoise\); those that"):
         d5fw.network_of(model)
-    shared = layers.Dense(3, name="shared")
-    with pytest.raises(ConfigurationError, match="used once"):
-        d5fw.network_of(keras.Model(given, shared(shared(given))))
+    with pytest.raises(ConfigurationError, match=r"'\w+' is no layer of the model 'plus'"):
+        d5fw.network_of(keras.Model(given, layers.ReLU()(given + 1.0), name="plus"))
     with pytest.raises(ConfigurationError, match=r"begins with keras\.Input"):
         d5fw.network_of(keras.Sequential([layers.Dense(3)]))

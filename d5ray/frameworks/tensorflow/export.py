@@ -28,9 +28,9 @@ def exported(model: Any, *, training: bool) -> Network:
             ]
             network.add_input(tensor.name, TensorDescriptor(tensor.dtype, sizes))
             values[id(tensor)] = plain(tensor.name, len(sizes))
-        for layer in layers:
-            made = _converted(to, layer, [_value(values, each, layer) for each in _listed(layer.input)])
-            values[id(layer.output)] = made
+        for call in _calls(model, layers):
+            given = [_value(values, each, call.operation) for each in call.input_tensors]
+            values[id(call.outputs[0])] = _converted(to, call.operation, given)
         for place, tensor in enumerate(model.outputs):
             name = to.last(_value(values, tensor, model))
             wanted = "output" if len(model.outputs) == 1 else f"output_{place}"
@@ -62,6 +62,19 @@ def _layers(model: Any) -> list[Any]:
     return layers
 
 
+def _calls(model: Any, layers: Sequence[Any]) -> list[Any]:
+    """Every call of a layer, as Keras keeps it, what is read before who reads; a layer may have several."""
+    by_depth = getattr(model, "_functional", model)._nodes_by_depth
+    calls = [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth]]
+    found = [each for each in calls if not each.is_input]
+    for each in found:
+        if not any(each.operation is layer for layer in layers):
+            raise ConfigurationError(
+                f"{each.operation.name!r} is no layer of the model {model.name!r}: let every operation be one"
+            )
+    return found
+
+
 def _check_trains_alike(model: Any, layers: Sequence[Any]) -> None:
     """Raise `ConfigurationError`, naming layers, for what a Network would leave out of their training."""
     penalties = [
@@ -85,11 +98,7 @@ def _converted(to: Writer, layer: Any, values: Sequence[Value]) -> Value:
 def _value(values: dict[int, Value], tensor: Any, reader: Any) -> Value:
     if id(tensor) not in values:
         raise ConfigurationError(
-            f"{reader.name!r} reads a tensor that no layer makes, or one of a layer that is used more than "
-            "once: let every operation be a layer, used once"
+            f"{reader.name!r} reads a tensor that no layer makes, or another than the first one of a layer: "
+            "let every operation be a layer with one output"
         )
     return values[id(tensor)]
-
-
-def _listed(tensors: Any) -> list[Any]:
-    return list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]

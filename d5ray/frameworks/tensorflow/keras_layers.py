@@ -45,8 +45,8 @@ class Writer:
         return name
 
     def constant(self, name: str, value: Any) -> str:
-        """Add a constant to the network; its name there."""
-        return self.network.add_constant(name, value)
+        """A constant of the network, of a layer that is used several times the same; its name there."""
+        return name if name in self.network.constants else self.network.add_constant(name, value)
 
     def last(self, value: Value) -> str:
         """The tensor with its channels last."""
@@ -218,9 +218,14 @@ def _batch_normalization(to: Writer, layer: Any, values: Sequence[Value]) -> Val
         raise ConfigurationError(f"the layer {layer.name!r} normalizes the axis {layer.axis}: let it be -1")
     scale, shift = _scale_and_shift(to, layer, layer.moving_mean.shape)
     moving = (layer.moving_mean, layer.moving_variance)
-    add = to.network.add_state if to.training and layer.trainable else to.network.add_constant
-    kept = [add(str(each.path), np.asarray(each)) for each in moving]
     trains = to.training and layer.trainable
+    if trains and str(layer.moving_mean.path) in to.network.state_values:
+        raise ConfigurationError(
+            f"the layer {layer.name!r} is used more than once, and a network that is trained keeps its "
+            "moving statistics of one use: train the Keras model itself, executor='tensorflow'"
+        )
+    add = to.network.add_state if trains else to.constant
+    kept = [add(str(each.path), np.asarray(each)) for each in moving]
     made = to.node(
         "BatchNormalization",
         [to.first(value), scale, shift, *kept],

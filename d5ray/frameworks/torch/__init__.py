@@ -168,7 +168,7 @@ def onnx_model_of(module: Any, sample_shape: Shape) -> Any:
 
 
 def save_tensors(tensors: Mapping[str, Any], path: "PathLike[str]") -> None:
-    """Write arrays as PyTorch's tensors by name, for `torch.load`; the file appears as a whole."""
+    """Write arrays as PyTorch's tensors by name, for `torch.load`."""
     from d5ray.frameworks.torch.tensors import save  # noqa: PLC0415 - imports torch
 
     save(tensors, path)

@@ -153,7 +153,14 @@ def _load(made: nn.Module, tensors: Mapping[str, np.ndarray[Any, Any]]) -> None:
         if isinstance(tensor, torch.Tensor) and id(tensor) not in given and tensor.is_floating_point()
     ]
     check_tensors(type(made).__name__, own, tensors, missing)
+    first: dict[int, str] = {}
     for name, value in tensors.items():
+        tied = first.setdefault(id(own[name]), name)
+        if tied != name and tensors[tied].tobytes() != value.tobytes():
+            raise ConfigurationError(
+                f"{tied} and {name} have values of their own, and {type(made).__name__} has one tensor for "
+                "both: its training untied them; take --to safetensors or state_dict, for a model with two"
+            )
         own[name].data = tensor_of(np.array(value))
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from d5ray.metrics.record.files import storing
 from d5ray.ops.torch import types
 
 Array = np.ndarray[Any, Any]
@@ -25,11 +24,12 @@ def plain_tensor_of(array: Array) -> torch.Tensor:
 
 
 def save(tensors: Mapping[str, Array], path: PathLike[str]) -> None:
-    """Write arrays as tensors by name, for `torch.load`; the file appears as a whole."""
-    part = Path(path).with_name(f".{Path(path).name}.part")
-    with storing(Path(path)):
-        torch.save({name: tensor_of(np.array(each)) for name, each in tensors.items()}, part)
-        part.replace(path)
+    """Write arrays as tensors by name, for `torch.load`."""
+    try:
+        with Path(path).open("wb") as file:
+            torch.save({name: tensor_of(np.array(each)) for name, each in tensors.items()}, file)
+    except RuntimeError as error:
+        raise (error.__context__ if isinstance(error.__context__, OSError) else error) from None
 
 
 def array_of(tensor: torch.Tensor, kind: "np.dtype[Any] | None" = None) -> Array:

@@ -1,15 +1,13 @@
 """Exporters: a run written once, as a whole, to a place where nothing stood"""
 
 import importlib
-import os
-import shutil
 from abc import ABC, abstractmethod
 from pathlib import Path
 from types import ModuleType
 from typing import ClassVar, final
 
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.record.files import storing
+from d5ray.metrics.record.files import replacing
 from d5ray.metrics.record.reader import Run
 
 
@@ -51,16 +49,9 @@ class WholeExporter(Exporter):
     @final
     def export(self, run: Run, out: Path | None) -> Path:
         target = self.free(out or Path(f"{run.name}{self.ending_of(run)}"))
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        with storing(target):
+        with replacing(target) as part:
             target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                self.write(run, temporary)
-                temporary.rename(target)
-            finally:
-                if temporary.is_dir():
-                    shutil.rmtree(temporary)
-                temporary.unlink(missing_ok=True)
+            self.write(run, part)
         return target
 
 

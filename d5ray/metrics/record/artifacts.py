@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from d5ray.errors import ConfigurationError, StorageError
-from d5ray.metrics.record.files import storing
+from d5ray.metrics.record.files import replacing, storing
 from d5ray.metrics.record.schema import TABLES
 
 EXPERIMENT = "experiment.json"  # a form that is no code
@@ -81,7 +81,5 @@ def keep_file(folder: Path, name: str, data: bytes) -> None:
         raise ConfigurationError(
             f"a file of a run cannot be called {name!r}: take a name without folders that no table has"
         )
-    part = folder / f".{name}.part"
-    with storing(folder / name):
+    with replacing(folder / name) as part:
         part.write_bytes(data)
-        part.replace(folder / name)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from d5ray.errors import AccessError, DiskFull, StorageError, first_line
 
 T = TypeVar("T")
 MOST_TOGETHER = 1024  # batches that are in memory at once, until they are one
+ADVICE = "free some space there, or name another place (--out or --output; of runs, D5RAY_HOME)"
 ROOM_SECONDS = 0.2  # between two looks whether a full disk has room again
 _END_OF_STREAM_BYTES = 8
 
@@ -151,18 +153,13 @@ def write_parquet(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> 
 
     # Numbers are seldom equal: a dictionary of them costs time and, when it has grown too large, space.
     words = [f.name for f in schema if pa.types.is_dictionary(f.type) or pa.types.is_string(f.type)]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=words) as writer:
+            for table in tables:
+                writer.write_table(table)
+        file.flush()
+        os.fsync(file.fileno())
     with storing(path):
-        try:
-            with temporary.open("wb") as file:
-                with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=words) as writer:
-                    for table in tables:
-                        writer.write_table(table)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)  # the new name itself
@@ -207,20 +204,34 @@ def read_parquet_of(source: Path | pa.NativeFile) -> pa.Table:
 
 
 @contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Gives a path to write a file or folder to, which gets this name in the end, and not if something fails.
+
+    It has the same ending. Raises `StorageError` where it cannot be written.
+    """
+    if path.exists() and not path.is_file():  # a device, which root would replace by a file
+        raise StorageError(f"{path} is there, and no file: name another place (--out or --output)")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part{path.suffix}")
+    with storing(path):
+        try:
+            yield part
+            part.replace(path)
+        finally:
+            if part.is_dir():
+                shutil.rmtree(part)
+            part.unlink(missing_ok=True)
+
+
+@contextmanager
 def storing(path: Path) -> Iterator[None]:
     """Turns an OSError into a StorageError that says what to do; `DiskFull` where there is no room."""
     try:
         yield
     except OSError as error:
         if full := _full(path, error.errno):
-            raise DiskFull(
-                f"{full}: what was stored before stays readable; free some space there, or name another "
-                "folder in D5RAY_HOME"
-            ) from error
-        raise StorageError(
-            f"{path} cannot be written ({error.strerror or error}); what was stored before stays readable: "
-            "free some space there, or name another folder in D5RAY_HOME"
-        ) from error
+            raise DiskFull(f"{full}: what was stored before stays readable; {ADVICE}") from error
+        told = f"{path} cannot be written ({error.strerror or error}); what was stored before stays readable"
+        raise StorageError(f"{told}: {ADVICE}") from error
 
 
 def when_there_is_room(work: Callable[[], T], seconds: float) -> T:

@@ -11,7 +11,7 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError, StorageError
 from d5ray.metrics.record.artifacts import MODEL
-from d5ray.metrics.record.files import storing
+from d5ray.metrics.record.files import replacing, storing
 from d5ray.metrics.record.tensor_file import Array, parsed_with_facts, pieces
 
 TORCH: Final = "torch"
@@ -55,15 +55,9 @@ class ModelState:
         contiguous = {  # of which a single number has become an array (1,)
             name: np.ascontiguousarray(each).reshape(each.shape) for name, each in self.tensors.items()
         }
-        part = path.with_name(f".{path.name}.part")
-        try:
-            with storing(path):
-                with part.open("wb") as file:
-                    for piece in pieces(contiguous, None, self.facts):
-                        file.write(piece)
-                part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(path) as part, part.open("wb") as file:
+            for piece in pieces(contiguous, None, self.facts):
+                file.write(piece)
 
     @classmethod
     def read(cls, path: Path) -> "ModelState":

@@ -73,7 +73,7 @@ class RunWriter:
         ]
         try:
             with storing(self.folder):
-                for half in chain(self.folder.glob(".*.parquet.*.tmp"), self.folder.glob(".*.part")):
+                for half in chain(self.folder.glob(".*.parquet.*.tmp"), self.folder.glob(".*.part*")):
                     half.unlink(missing_ok=True)  # of a file that it was writing
                 if "events" in finished:
                     finished.remove("events")
