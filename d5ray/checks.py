@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from d5ray.errors import ConfigurationError, UnknownArgument, nearest
+from d5ray.names import namespaces
 
 LARGEST = 2**63 - 1  # that a column of the tables holds
 MOST_RANKS = 10_000  # whose links with each other, the square of that, are looked at one by one
 LONGEST_FILE_NAME = 255  # characters, by the usual file systems
+MOST = 12  # public names like a text, among which one of a kind may be
 LONGEST_SHOWN = 200  # characters of a value in an error
 
 
@@ -57,7 +59,7 @@ def check_number(name: str, value: object, *, low: float, low_included: bool, hi
 
 def check_rate(name: str, value: object, *, zero: bool = False) -> None:
     """Raise `ConfigurationError` unless value is a finite positive number, or zero where that is meant."""
-    if callable(value) or hasattr(value, "changes"):
+    if callable(value) or hasattr(value, "changes") or hasattr(value, "get_last_lr"):
         raise ConfigurationError(
             f"{name} is {shown(value)}: it must be a number; one that changes is a schedule around the rule: "
             f"Scheduled(SGD(0.1), {name}=Computed(function, unit='step')), or Cosine, WarmUp, Piecewise"
@@ -84,12 +86,22 @@ def is_number(value: object) -> bool:
 def check_kind(name: str, value: object, kind: type | UnionType, wanted: str) -> None:
     """Raise `ConfigurationError` unless value is of this kind; `wanted` ends the sentence "it must be …"."""
     if not isinstance(value, kind):
-        raise wrong_kind(name, value, wanted)
+        raise wrong_kind(name, value, wanted, kind)
 
 
-def wrong_kind(name: str, value: object, wanted: str) -> ConfigurationError:
-    """The error about a value of another kind."""
-    return ConfigurationError(f"{name} is {shown(value)} ({type(value).__name__}): it must be {wanted}")
+def wrong_kind(
+    name: str, value: object, wanted: str, kind: type | UnionType | None = None
+) -> ConfigurationError:
+    """The error about a value of another kind, which may be the name of a class of the kind, or the class."""
+    told = ""
+    parts = [kind] if isinstance(kind, type) else getattr(kind, "__args__", ())
+    if isinstance(value, type) and any(issubclass(value, part) for part in parts):
+        told = f"; it is a class: give an instance, {value.__name__}(…)"
+    elif isinstance(value, str):
+        own = [part for part in parts if part.__module__.startswith("d5ray.")]
+        near = [each for part in own for each in namespaces.classes(part, namespaces.similar(value, MOST))]
+        told = f"; {namespaces.suggested(each.__name__ for each in near[:1])}" if near else ""
+    return ConfigurationError(f"{name} is {shown(value)} ({type(value).__name__}): it must be {wanted}{told}")
 
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:

@@ -39,7 +39,7 @@ from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.given_optimizers import as_optimizer
 from d5ray.identity.canonical import LATER, canonical, digest, values_of_fields
 from d5ray.names.renamed import Former
-from d5ray.networks.device import MOST_DEVICES, Device
+from d5ray.networks.device import MOST_DEVICES, Device, as_device
 from d5ray.networks.executors.executor import Executor
 from d5ray.networks.executors.runnable import check_executor, check_pieces
 from d5ray.networks.executors.trees import form_of, is_inner
@@ -93,21 +93,39 @@ KINDS: dict[str, tuple[Any, str]] = {
     "name": (str, "a text"),
 }
 HINTS = {  # instead of what other libraries take
-    "lr": "the learning rate is the optimizer's, such as SGD(0.1)",
-    "learning_rate": "it is the optimizer's, such as SGD(0.1)",
-    "lr_scheduler": "a schedule is the optimizer's: Scheduled(SGD(0.1), learning_rate=Cosine(...))",
-    "device": 'it is the executor\'s: executor_kwargs={"device": "cuda"}',
-    "num_workers": "they are agents=4; threads that prepare batches come with cpus_per_agent and prefetch",
-    "world_size": "it is agents=4",
-    "backend": "it is communicator='gloo', or another one's name",
-    "max_epochs": "they are epochs=10",
-    "num_epochs": "they are epochs=10",
-    "train_dataset": "it is dataset=…, such as d5ray.from_torch(train, test=test)",
-    "criterion": "it is loss=…",
-    "callbacks": "they are events=(…)",
-    "accumulate_grad_batches": "it is accumulate=4",
-    "gradient_accumulation_steps": "it is accumulate=4",
-    "mixed_precision": "it is precision='bfloat16'",
+    name: advice
+    for names, advice in (
+        ("lr learning_rate", "it is the optimizer's, such as SGD(0.1)"),
+        ("betas eps momentum nesterov weight_decay", "it is the optimizer's, such as Momentum(0.1, 0.9)"),
+        (
+            "scheduler lr_scheduler schedule",
+            "a schedule is the optimizer's: Scheduled(SGD(0.1), learning_rate=Cosine(...))",
+        ),
+        (
+            "clip clip_grad gradient_clipping gradient_clip_val max_grad_norm",
+            "it is a rule around the optimizer's: ClipNorm(SGD(0.1), 1.0)",
+        ),
+        ("device devices gpus accelerator", 'it is the executor\'s: executor_kwargs={"device": "cuda"}'),
+        (
+            "num_workers workers",
+            "they are agents=4; threads that prepare batches come with cpus_per_agent and prefetch",
+        ),
+        ("world_size nproc_per_node num_nodes nodes", "it is agents=4"),
+        ("backend", "it is communicator='gloo', or another one's name"),
+        ("strategy method compression", "it is distributed=…, such as d5ray.optimizers.DPSGD()"),
+        ("max_epochs num_epochs num_train_epochs", "they are epochs=10"),
+        ("steps max_steps num_steps", "they are said to the run: group.train(steps=100)"),
+        (
+            "train_dataset train_loader dataloader loader train_data data",
+            "it is dataset=…, such as d5ray.from_torch(train, test=test)",
+        ),
+        ("shuffle", "it is train_sampler=ShuffleSampler(), the default, or OrderedSampler()"),
+        ("criterion loss_fn", "it is loss=…"),
+        ("callback callbacks hooks", "they are events=(…)"),
+        ("accumulate_grad_batches gradient_accumulation_steps", "it is accumulate=4"),
+        ("mixed_precision amp bf16 fp16 dtype", "it is precision='bfloat16'"),
+    )
+    for name in names.split()
 }
 LOOKS = {  # seconds between two, in words and in numbers, where there are any; and why
     "monitor_seconds": ("at least 0.05", 0.05, math.inf, "looking at a node takes about half a millisecond"),
@@ -309,14 +327,18 @@ class Experiment:
             raise wrong_kind("executor", self.executor, wanted)
         if not isinstance(self.model, (str, Network)) and not callable(self.model):
             raise wrong_kind("model", self.model, "a name such as 'lenet', a class or function, or a network")
-        check_executor(self.model, framework_name(self.make_executor))
+        framework = framework_name(self.make_executor)
+        check_executor(self.model, framework)
         # the caller may change his own dictionaries
         self._put(model_kwargs=dict(self.model_kwargs), executor_kwargs=dict(self.executor_kwargs))
         if isinstance(self.model, str):
             check_network_options(self.model, self.model_kwargs)
         check_options("executor_kwargs", self.executor_kwargs, self.make_executor)
+        if framework and "device" in self.executor_kwargs:
+            device = as_device(self.executor_kwargs["device"])
+            self._put(executor_kwargs={**self.executor_kwargs, "device": device})
         self.executor_options.check(self.make_executor, self.executor_kwargs)
-        check_framework(self.loss, framework_name(self.make_executor))
+        check_framework(self.loss, framework)
 
     def _check_agents(self) -> None:
         self._put(distributed=instance_of(self.distributed))

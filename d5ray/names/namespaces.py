@@ -4,6 +4,7 @@
 checkers read the same file. Nothing else is kept, generated or imported.
 """
 
+import inspect
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
@@ -71,7 +72,16 @@ def spelled(text: str) -> list[str]:
     return [name for name in places() if f".{shown(name)}".lower().endswith(wanted)]
 
 
-def similar(text: str) -> list[str]:
+def classes(kind: type, candidates: Iterable[str]) -> list[Any]:
+    """The classes of a kind among these public names, without abstract ones."""
+    return [
+        thing
+        for thing in map(public, candidates)
+        if inspect.isclass(thing) and issubclass(thing, kind) and not inspect.isabstract(thing)
+    ]
+
+
+def similar(text: str, most: int = MOST) -> list[str]:
     """The public names that resemble a text most, the nearest first."""
     import difflib  # noqa: PLC0415 - for an error alone
 
@@ -79,10 +89,10 @@ def similar(text: str) -> list[str]:
     by_letters: dict[str, list[str]] = {}
     for known in places():
         by_letters.setdefault(known.lower(), []).append(known)
-    if name in by_letters:
+    if name in by_letters and most == MOST:
         return by_letters[name]
-    close = difflib.get_close_matches(name, by_letters, n=MOST, cutoff=0.6)
-    return [known for letters in close for known in by_letters[letters]][:MOST]
+    close = difflib.get_close_matches(name, by_letters, n=most, cutoff=0.6)
+    return [known for letters in close for known in by_letters[letters]][:most]
 
 
 def suggested(names: Iterable[str]) -> str:

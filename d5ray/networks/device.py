@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from d5ray.checks import check_count
+from d5ray.checks import check_count, wrong_kind
 
 MOST_DEVICES = 1024  # of a node
 
@@ -42,3 +42,20 @@ class BestDevice:
 
 
 Device = CPUDevice | GPUDevice | BestDevice
+NAMED: dict[str, Device] = {"cpu": CPUDevice(), "cuda": GPUDevice(), "gpu": GPUDevice()}
+
+
+def as_device(given: object) -> Device:
+    """A device that is given as it is, or as PyTorch calls it. Raises `ConfigurationError` for another.
+
+    >>> as_device("cuda"), as_device("cuda:1"), as_device(BestDevice())
+    (GPUDevice(index=0), GPUDevice(index=1), BestDevice())
+    """
+    if isinstance(given, Device):
+        return given
+    kind, _, index = str(given).partition(":")
+    if kind in NAMED and not index:
+        return NAMED[kind]
+    if kind == "cuda" and index.isdecimal():
+        return GPUDevice(int(index))
+    raise wrong_kind("device", given, "CPUDevice(), GPUDevice(0) or BestDevice(), or 'cpu', 'cuda', 'cuda:1'")

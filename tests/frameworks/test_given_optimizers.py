@@ -34,12 +34,30 @@ def parameters(optimizer: Any) -> np.ndarray[Any, Any]:
         (torch.optim.AdamW, d5.optimizers.TorchOptimizer("AdamW")),
         (ADAMW, d5.optimizers.TorchOptimizer("AdamW", lr=0.01, betas=(0.8, 0.9))),
         (ADAMW(LAYER.parameters()), d5.optimizers.TorchOptimizer("AdamW", lr=0.01, betas=(0.8, 0.9))),
+        (
+            lambda parameters: ADAMW(parameters),
+            d5.optimizers.TorchOptimizer("AdamW", lr=0.01, betas=(0.8, 0.9)),
+        ),
     ],
-    ids=["class", "partial", "instance"],
+    ids=["class", "partial", "instance", "function"],
 )
 def test_an_optimizer_trains_in_each_of_its_forms(given: Any, oracle: d5.Optimizer) -> None:
     """As the one that d5ray makes of its name and settings, to the last bit."""
     assert np.array_equal(parameters(given), parameters(oracle))
+
+
+@pytest.mark.parametrize(
+    ("given", "device"),
+    [
+        ("cuda", d5.GPUDevice()),
+        (torch.device("cuda", 1), d5.GPUDevice(1)),
+        ("cpu", d5.CPUDevice()),
+    ],
+)
+def test_a_device_is_meant_as_pytorch_calls_it(given: Any, device: Any) -> None:
+    """It is the same experiment, for which Ray reserves the same."""
+    one, other = (experiment(torch.optim.SGD, executor_kwargs={"device": each}) for each in (given, device))
+    assert one == other and one.device == device
 
 
 def test_an_instance_of_a_class_of_ones_own_is_taken() -> None:
@@ -80,7 +98,22 @@ def test_an_optimizer_of_keras_keeps_its_settings() -> None:
             lambda: experiment(torch.optim.SGD([{"params": [each]} for each in LAYER.parameters()], 0.1)),
             "2 groups of parameters",
         ),
+        (lambda: experiment(torch.optim.lr_scheduler.StepLR), "PyTorch's StepLR, which .*Piecewise"),
+        (lambda: experiment(functools.partial(torch.optim.lr_scheduler.LinearLR)), r"LinearLR.*WarmUp"),
+        (lambda: experiment(STEPS.optimizer), "a scheduler of PyTorch's"),
+        (lambda: adam(STEPS), r"Scheduled\(SGD\(0.1\), learning_rate="),
+        (lambda: d5.optimizers.TorchOptimizer("AdamW", lr=type(STEPS)), "around the rule"),
+        (lambda: experiment("torch.optim.AdamW"), "did you mean d5.optimizers.AdamW?"),
+        (lambda: experiment(d5.optimizers.Adam), r"a class: give an instance, Adam\(…\)"),
         (lambda: experiment(d5.optimizers.SGD(0.1), device="cuda"), "it is the executor's: executor_kwargs="),
+        (lambda: experiment(d5.optimizers.SGD(0.1), betas=(0.9, 0.9)), "it is the optimizer's"),
+        (lambda: experiment(d5.optimizers.SGD(0.1), max_grad_norm=1), r"ClipNorm\(SGD"),
+        (lambda: experiment(d5.optimizers.SGD(0.1), distributed="dpsgd"), "d5.optimizers.DPSGD?"),
+        (lambda: experiment(d5.optimizers.SGD(0.1), distributed="local_sgd"), r"did you mean .*LocalSGD\?"),
+        (lambda: experiment(d5.optimizers.SGD(0.1), distributed="ddp"), "AllreduceSGD does what DDP does"),
+        (lambda: experiment(d5.optimizers.SGD(0.1), topology="ring"), "did you mean d5.topologies.Ring?"),
+        (lambda: experiment(d5.optimizers.SGD(0.1), executor_kwargs={"device": "tpu"}), "device is 'tpu'"),
+        (lambda: experiment(d5.optimizers.SGD(0.1), precision="16-mixed"), "did you mean 'float16'"),
         (lambda: experiment(d5.optimizers.SGD(0.1), max_epochs=3), "they are epochs=10"),
         (lambda: experiment(d5.optimizers.SGD(0.1), epoch=3), "did you mean 'epochs'"),
         (lambda: experiment(5), "it must be an Optimizer"),

@@ -455,8 +455,8 @@ def instance_of(distributed: object) -> DistributedOptimizer:
     if isinstance(distributed, DistributedOptimizer):
         return distributed
     if not (isinstance(distributed, type) and issubclass(distributed, DistributedOptimizer)):
-        wanted = "a subclass of DistributedOptimizer, or an instance of one"
-        raise wrong_kind("distributed", distributed, wanted)
+        wanted = "a subclass of DistributedOptimizer, or an instance of one; AllreduceSGD does what DDP does"
+        raise wrong_kind("distributed", distributed, wanted, DistributedOptimizer)
     try:
         return distributed()
     except TypeError as error:

@@ -26,9 +26,10 @@ def as_optimizer(given: Any) -> Any:
     """The optimizer that an experiment is given in one of its forms; what is none is left as it is.
 
     An `Optimizer`; an optimizer of PyTorch or Keras: a class, a `functools.partial` of one, or an instance,
-    whose settings count and whose parameters do not: those are the model's; a `functools.partial` of a
-    function of Optax's. Raises `ConfigurationError` for a scheduler of PyTorch's, for an optimizer of several
-    groups of parameters, and for one that Optax has made, whose settings nobody can read.
+    whose settings count and whose parameters do not: those are the model's; a function of the parameters that
+    gives one of PyTorch's; a `functools.partial` of a function of Optax's. Raises `ConfigurationError` for a
+    scheduler of PyTorch's, for an optimizer of several groups of parameters, and for one that Optax has made,
+    whose settings nobody can read.
     """
     if isinstance(given, Optimizer):
         return given
@@ -57,12 +58,9 @@ def as_optimizer(given: Any) -> Any:
     if "torch" in packages and hasattr(given, "param_groups"):
         return _of_torch(given)
     if "torch" in packages and hasattr(given, "get_last_lr"):
-        kind = type(given).__name__
-        raise ConfigurationError(
-            f"optimizer is PyTorch's {kind}, which changes the rate of an optimizer that it holds: give the "
-            "optimizer, with a schedule for its rate, such as Scheduled(SGD(0.1), learning_rate="
-            f"{SCHEDULES.get(kind, 'Computed(function)')}) of d5ray.optimizers and d5ray.schedules"
-        )
+        raise _scheduler(f"PyTorch's {type(given).__name__}")
+    if inspect.isfunction(given):  # of [(name, tensor), ...], which optimizers of PyTorch take as parameters
+        return TorchOptimizer(given)
     if "keras" in packages and hasattr(given, "get_config"):
         return _of_keras(given)
     return given
@@ -71,6 +69,8 @@ def as_optimizer(given: Any) -> Any:
 def _of_class(kind: type, settings: dict[str, Any]) -> Any:
     """The optimizer of a class with these settings."""
     packages = packages_of(kind)
+    if "torch" in packages and hasattr(kind, "get_last_lr"):
+        raise _scheduler(f"PyTorch's {kind.__name__}")
     if "torch" in packages:
         return TorchOptimizer(kind, **settings)
     if "keras" in packages:
@@ -78,7 +78,18 @@ def _of_class(kind: type, settings: dict[str, Any]) -> Any:
     return kind
 
 
+def _scheduler(kind: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"optimizer is {kind}, which changes the rate of an optimizer that it holds: give the "
+        "optimizer, with a schedule for its rate, such as Scheduled(SGD(0.1), learning_rate="
+        f"{SCHEDULES.get(kind.rpartition(' ')[2], 'Computed(function)')}) of d5ray.optimizers and "
+        "d5ray.schedules"
+    )
+
+
 def _of_torch(given: Any) -> TorchOptimizer:
+    if any("initial_lr" in group for group in given.param_groups):
+        raise _scheduler(f"a {type(given).__name__} with a scheduler of PyTorch's")
     if len(given.param_groups) > 1:
         raise ConfigurationError(
             f"optimizer is a {type(given).__name__} of {len(given.param_groups)} groups of parameters, and "

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
+from d5ray.checks import check_rate
 from d5ray.training.optimizers.native import NativeOptimizer, Settings
 from d5ray.training.optimizers.optimizer import Slots
 
@@ -28,6 +29,8 @@ class TorchOptimizer(NativeOptimizer):
     def tried(self) -> Settings:
         from d5ray.frameworks.torch import native  # noqa: PLC0415 - imports torch
 
+        if callable(rate := self.settings.get("lr")) or hasattr(rate, "get_last_lr"):
+            check_rate("lr", rate)  # a scheduler
         return native.tried(self)
 
     @property

@@ -11,7 +11,7 @@ PRECISIONS: Final = ("float32", "bfloat16", "float16", "tf32", "float64")
 FULL: Final = ("float32", "float64")  # in which parameters, gradients and every computation are of one type
 SHORT: Final = {
     "fp32": "float32", "single": "float32", "bf16": "bfloat16", "fp16": "float16", "half": "float16",
-    "fp64": "float64", "double": "float64",
+    "fp64": "float64", "double": "float64", "64": "float64", "32": "float32", "16": "float16",
 }  # fmt: skip
 
 
@@ -23,7 +23,7 @@ def check_precision(precision: object) -> None:
     d5ray.errors.ConfigurationError: precision is 'bf16': it must be one of 'float32', 'bfloat16', \
 'float16', 'tf32', 'float64'; did you mean 'bfloat16'?
     """
-    text = str(precision).removeprefix("torch.")
+    text = str(precision).removeprefix("torch.").removesuffix("-mixed")
     meant = text if text in PRECISIONS else SHORT.get(text.lower())
     if meant is None or precision == meant:
         check_choice("precision", precision, PRECISIONS)

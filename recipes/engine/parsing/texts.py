@@ -1,7 +1,6 @@
 """Texts of recipes and of --set as values: plain data of Python, classes of d5ray, and calls of these"""
 
 import ast
-import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -115,26 +114,17 @@ def _is_name(node: ast.expr) -> bool:
 
 def named(key: str, kind: type, name: str) -> Any:
     """The class of d5ray that a recipe names, in any case of letters; its module alone is imported."""
-    if found := _classes(kind, namespaces.spelled(name)):
+    if found := namespaces.classes(kind, namespaces.spelled(name)):
         return found[0]
     what = "class of d5ray" if kind is object else kind.__name__
     raise ConfigurationError(f"{key}: there is no {what} named {name!r}: {_near(kind, name)}")
 
 
-def _classes(kind: type, candidates: Iterable[str]) -> list[Any]:
-    """Those of the public names that are classes of this kind, and not abstract."""
-    things = map(namespaces.public, candidates)
-    return [
-        thing
-        for thing in things
-        if inspect.isclass(thing) and issubclass(thing, kind) and not inspect.isabstract(thing)
-    ]
-
-
 def _near(kind: type, name: str) -> str:
     """The end of an error about an unknown class: the nearest of the kind, or all of it, if those are few."""
-    if near := _classes(kind, namespaces.similar(name)):
+    if near := namespaces.classes(kind, namespaces.similar(name)):
         return namespaces.suggested(thing.__name__ for thing in near)
     if kind is object:
         return "dir(d5ray) lists the namespaces, dir(d5ray.topologies) the names of one"
-    return f"known: {', '.join(sorted(thing.__name__ for thing in _classes(kind, namespaces.places())))}"
+    known = namespaces.classes(kind, namespaces.places())
+    return f"known: {', '.join(sorted(thing.__name__ for thing in known))}"
