@@ -26,10 +26,7 @@ from d5ray.metrics.record.store import Run
 
 MOST_ROWS = 1000  # of one query's result that are shown
 _PATIENCE = 5.0  # s for a query to end that was interrupted
-STATEMENT = re.compile(  # how a query begins, which no name of a run does
-    r"\s*(--|/\*|\(|(select|with|from|values|table|describe|show|summarize|explain|pivot|unpivot)\s)",
-    re.IGNORECASE,
-)
+STATEMENT = re.compile(r"\S*\s|/\*|\(")  # how a query begins, and no name of a run does
 
 Where = Annotated[
     str | None,

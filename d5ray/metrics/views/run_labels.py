@@ -185,7 +185,7 @@ def flattened(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     {'agents': '4', 'optimizer': 'SGD', 'optimizer.rate': '0.1'}
     """
     if isinstance(value, Mapping) and value:
-        for key, inner in value.items():
+        for key, inner in _as_made(value).items():
             if key == "class":
                 yield path, described_now(str(inner).partition("#")[0])[1]
             else:
@@ -238,7 +238,7 @@ def _class_name(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, Mapping):
-        value = value.get("class", "")
+        value = _as_made(value).get("class", "")
     text = str(value).partition("#")[0]
     return text if "/" in text else described_now(text)[1]
 
@@ -251,12 +251,22 @@ def _called(value: Any) -> str:
     """
     if not isinstance(value, Mapping) or "class" not in value:
         return _class_name(value)
-    given = {key: inner for key, inner in value.items() if key != "class" and _is_told(inner)}
+    given = {key: inner for key, inner in _as_made(value).items() if key != "class" and _is_told(inner)}
     texts = {key: _called(inner) if _has_class(inner) else json.dumps(inner) for key, inner in given.items()}
     if len(texts) == 1:
         return f"{_class_name(value)}({next(iter(texts.values()))})"
     inside = ", ".join(f"{key}={text}" for key, text in texts.items())
     return _class_name(value) + (f"({inside})" if inside else "")
+
+
+def _as_made(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A description of an object; of an optimizer of PyTorch, Keras or Optax as one of its own class.
+
+    >>> _as_made({"class": "x.TorchOptimizer", "rule": "torch.optim.adamw.AdamW", "settings": {"lr": 0.1}})
+    {'class': 'torch.optim.adamw.AdamW', 'lr': 0.1}
+    """
+    native = isinstance(value.get("rule"), str) and "settings" in value
+    return {"class": value["rule"], **value["settings"]} if native else value
 
 
 def _has_class(value: Any) -> bool:

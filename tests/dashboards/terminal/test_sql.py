@@ -101,6 +101,8 @@ def test_one_query_is_written_in_every_format(tmp_path: Path) -> None:
         (("first", "select [1]", "--format", "csv"), "CSV cannot hold"),
         (("first", "select 1", "--rows", "-1"), "at least 1"),
         (("frist", "select 1"), "did you mean 'first'"),
+        (("selct 1",), "syntax error"),
+        (("drop table runs",), "read only"),
         (("grpc+tcp://127.0.0.1:1", "select 1"), "needs its token"),
         (
             ("grpc+tcp://127.0.0.1:1", "select 1", "--token-file", "/nowhere/x"),

@@ -1,11 +1,13 @@
 """Claims about labels: a run is told by what it is, and from others by what differs"""
 
+import functools
 import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
@@ -48,6 +50,19 @@ def test_a_label_says_model_data_method_optimizer_topology_and_place() -> None:
     told = "mlp on digits, DPSGD, Momentum(learning_rate=0.05, momentum=0.9), Ring(4), simulated"
     assert str(label_of(ring("a"))) == told
     assert str(short_label(ring("a"))) == "mlp on digits, DPSGD, Momentum, Ring(4), simulated"
+
+
+def test_an_optimizer_of_a_frameworks_is_called_as_there() -> None:
+    """Also where runs differ in nothing else, and in its settings alone."""
+    runs = [
+        row(optimizer=functools.partial(torch.optim.AdamW, lr=0.01)),
+        row(optimizer=functools.partial(torch.optim.AdamW, lr=0.02)),
+        row(optimizer=torch.optim.SGD),
+    ]
+    assert [label_of(each).optimizer for each in runs] == ["AdamW(0.01)", "AdamW(0.02)", "SGD"]
+    assert [short_label(each).optimizer for each in runs] == ["AdamW", "AdamW", "SGD"]
+    assert besides(runs) == ["lr=0.01", "lr=0.02", ""]
+    assert differences(runs)["optimizer"] == ("AdamW", "AdamW", "SGD")
 
 
 def test_how_steps_are_computed_is_told_where_it_is_not_the_usual() -> None:
