@@ -339,6 +339,11 @@ class Experiment:
             self._put(executor_kwargs={**self.executor_kwargs, "device": device})
         self.executor_options.check(self.make_executor, self.executor_kwargs)
         check_framework(self.loss, framework)
+        if self.accumulate > 1 and isinstance(self.loss, FunctionLoss) and self.loss.is_sum:
+            raise ConfigurationError(
+                f"accumulate is {self.accumulate} and {self.loss!r} is a sum over the batch, of which "
+                "pieces have no mean: take the mean over the batch, reduction='mean'"
+            )
 
     def _check_agents(self) -> None:
         self._put(distributed=instance_of(self.distributed))
@@ -523,9 +528,12 @@ class Experiment:
         knows = isinstance(self.loss, FunctionLoss) and not self.loss.classifies  # what it does with labels
         for part, split in dataset.splits.items():
             if isinstance(split, Split) and split.ignores and self.loss.ignored != IGNORED and not knows:
+                named = "MaskedCrossEntropyLoss()"
+                if self.loss.sees_output:
+                    named = f"FunctionLoss(…, ignored={IGNORED})"
                 raise ConfigurationError(
                     f"the data set {dataset.name!r} has labels of {IGNORED} in {part}, which {self.loss!r} "
-                    "does not ignore: take loss=d5.operators.MaskedCrossEntropyLoss(), or leave them out"
+                    f"does not ignore: take loss=d5.operators.{named}, or leave them out"
                 )
         self._check_count_of(len(dataset.train))
 

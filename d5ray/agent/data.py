@@ -8,7 +8,21 @@ from d5ray.training.batches.batch import Batch
 from d5ray.training.batches.epochs import Epochs, Position
 from d5ray.training.batches.loader import Loader
 from d5ray.training.datasets import Dataset
+from d5ray.training.datasets.samples import IGNORED
 from d5ray.training.samplers import Shards, Sharing
+
+
+def loader_of(experiment: Experiment, dataset: Dataset, ahead: int = 0) -> Loader:
+    """The loader of batches to train on, of which `ahead` are prepared before they are needed."""
+    loss = experiment.loss
+    return Loader(
+        dataset.train,
+        experiment.pipeline,
+        seed=experiment.seed,
+        ahead=ahead,
+        threads=int(experiment.cpus_per_agent),
+        masked=loss.sees_output or loss.ignored == IGNORED,
+    )
 
 
 @final
@@ -30,13 +44,7 @@ class AgentData:
             planned=experiment.replicas,
         )
         self._keeps_global = experiment.keep_batch == "global"
-        self._loader = Loader(
-            dataset.train,
-            experiment.pipeline,
-            seed=experiment.seed,
-            ahead=experiment.prefetch if threads else 0,
-            threads=int(experiment.cpus_per_agent),
-        )
+        self._loader = loader_of(experiment, dataset, ahead=experiment.prefetch if threads else 0)
         self._loader.start(self.shards.draws(index))
         self._next_share: tuple[int, int] | None = None  # from the next epoch on: agents, and which this is
 

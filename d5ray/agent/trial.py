@@ -6,20 +6,26 @@ from typing import Any, Final
 import numpy as np
 
 from d5ray.agent.building import whole_network
-from d5ray.errors import D5Error
+from d5ray.agent.data import loader_of
+from d5ray.errors import ConfigurationError, D5Error
 from d5ray.experiment import Experiment
 from d5ray.failures.program_state import Apart
 from d5ray.frameworks.torch import from_model
 from d5ray.networks.device import CPUDevice
+from d5ray.networks.layers.layers import chain_shape
 from d5ray.networks.network import Network
+from d5ray.networks.zoo.catalogue import network
 from d5ray.ops.losses.function_loss import FunctionLoss, ModelLoss
-from d5ray.training.batches.loader import Loader
+from d5ray.ops.losses.masked_cross_entropy_loss import MaskedCrossEntropyLoss
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss, check_scores
+from d5ray.training.batches.loader import taken
 from d5ray.training.datasets import Dataset
 from d5ray.training.events.event import Event
 from d5ray.training.samplers import Draw, Shards
 from d5ray.training.transformations import shape_after
 
 SAMPLES: Final = 2  # that are tried, beside the smallest batch that comes
+OF_CLASSES: Final = (SoftmaxCrossEntropyLoss, MaskedCrossEntropyLoss)
 # Of a model that perhaps agents alone can make, and of one that ends the process, which they tell of.
 ELSEWHERE: Final = (OSError, ImportError, MemoryError, SystemExit)
 
@@ -30,6 +36,7 @@ def try_parts(experiment: Experiment, dataset: Dataset) -> None:
     Nothing of it is left: generators of random numbers and threads are as before. Raises `DataError` and
     `ConfigurationError` for a part that fails, by its name.
     """
+    _check_labels(experiment, dataset)
     named = isinstance(experiment.model, (str, Network))
     own = not named or isinstance(experiment.loss, (FunctionLoss, ModelLoss))
     if not own or experiment.make_executor is not from_model or experiment.mesh is not None:
@@ -57,6 +64,25 @@ def try_parts(experiment: Experiment, dataset: Dataset) -> None:
             try_batch(executor, inputs, labels)
 
 
+def _check_labels(experiment: Experiment, dataset: Dataset) -> None:
+    """Raise `ConfigurationError` for labels of the user's that a loss of classes does not take."""
+    loss, model = experiment.loss, experiment.model
+    if not isinstance(loss, OF_CLASSES) or dataset is not experiment.dataset or dataset.train.in_order:
+        return
+    with Apart()():
+        _, labels = taken(dataset.train, np.zeros(1, np.int64))
+    if labels.dtype.kind == "f":
+        raise ConfigurationError(
+            f"the labels of {dataset.name!r} are floating numbers, so targets, and {loss!r} takes classes: "
+            "give integers, as by labels.astype(int), or a loss of targets, such as "
+            "d5.operators.MeanSquaredErrorLoss()"
+        )
+    if isinstance(model, str):
+        shape = shape_after(experiment.pipeline, dataset.sample_shape)
+        layers = network(model, shape, len(dataset.classes), **experiment.model_kwargs)
+        check_scores(loss, (1, *chain_shape(layers, shape)), labels.shape)
+
+
 def smallest_batch(experiment: Experiment, samples: int) -> int:
     """The samples of the smallest batch that an agent's model gets in the first epoch."""
     agents = experiment.replicas
@@ -75,7 +101,7 @@ def smallest_batch(experiment: Experiment, samples: int) -> int:
 
 
 def _batch(experiment: Experiment, dataset: Dataset, size: int) -> tuple[Any, np.ndarray[Any, Any]]:
-    loader = Loader(dataset.train, experiment.pipeline, seed=experiment.seed)
+    loader = loader_of(experiment, dataset)
     loader.start(iter([Draw(np.arange(size), 1.0, 0, False)]))
     batch = loader.next(0)
     return batch.inputs, batch.labels

@@ -38,6 +38,7 @@ class Loss(ABC):
     # Whether batches count by a weight of their own: True: by `counted`, of whose labels this is the mean;
     # False: by their samples; None: as `torch` says, by giving (sum, weight) or a mean.
     weighted: ClassVar[bool | None] = None
+    shifts: bool = False  # whether nothing predicts a sequence's first label, see `Executor.counting`
 
     @abstractmethod
     def check(self, output_shape: tuple[int, ...], classes: int) -> None:
@@ -59,7 +60,9 @@ class Loss(ABC):
 
     def counted(self, labels: np.ndarray[Any, Any]) -> int:
         """The number of these labels that count."""
-        return labels.size if self.ignored is None else int((labels != self.ignored).sum())
+        if self.ignored is None:
+            return labels.size
+        return int(((labels[:, 1:] if self.shifts else labels) != self.ignored).sum())
 
     def lacking(self, framework: str) -> ConfigurationError:
         """The error for a framework that this is not written for."""

@@ -46,11 +46,12 @@ class FunctionLoss(Loss):
             )
         check_kind("classifies", classifies, bool | None, "True, False or None")
         self.function = function
-        known = (getattr(function, "__name__", None) or type(function).__name__) in OF_CLASSES
+        named, given = getattr(function, "func", function), getattr(function, "keywords", {})  # of a partial
+        known = (getattr(named, "__name__", None) or type(named).__name__) in OF_CLASSES
         self.classifies = known if classifies is None else classifies
         self.classes_axis = classes_axis
-        own = -100 if known and ignored is None else ignored
-        self.ignored = getattr(function, "ignore_index", own) if ignored is None else ignored
+        own = given.get("ignore_index", getattr(function, "ignore_index", -100 if known else None))
+        self.ignored = own if ignored is None else ignored
         # PyTorch's losses do not tell their settings otherwise, which an experiment's hash must have.
         self.settings = (
             {
@@ -63,6 +64,12 @@ class FunctionLoss(Loss):
             if hasattr(function, "__dict__")
             else {}
         )
+
+    @property
+    def is_sum(self) -> bool:
+        """True if it is known to be a sum over the batch, and no mean."""
+        given = getattr(self.function, "keywords", {})
+        return bool(given.get("reduction", getattr(self.function, "reduction", "mean")) == "sum")
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__name__", None)

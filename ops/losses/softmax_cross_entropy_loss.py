@@ -34,7 +34,7 @@ class SoftmaxCrossEntropyLoss(Loss):
             )
 
     def numpy(self, scores: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> float:
-        _check_labels(self, scores.shape, labels.shape)
+        check_scores(self, scores.shape, labels.shape)
         shifted = scores - scores.max(axis=-1, keepdims=True)  # (batch, ..., classes)
         log_sum = np.log(np.exp(shifted).sum(axis=-1))  # (batch, ...)
         own = np.take_along_axis(shifted, labels[..., None], axis=-1)[..., 0]
@@ -43,7 +43,7 @@ class SoftmaxCrossEntropyLoss(Loss):
     def numpy_gradient(
         self, scores: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]
     ) -> np.ndarray[Any, Any]:
-        _check_labels(self, scores.shape, labels.shape)
+        check_scores(self, scores.shape, labels.shape)
         exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
         gradient: np.ndarray[Any, Any] = exponentials / exponentials.sum(axis=-1, keepdims=True)
         own = np.take_along_axis(gradient, labels[..., None], axis=-1)
@@ -54,13 +54,13 @@ class SoftmaxCrossEntropyLoss(Loss):
     def torch(self, scores: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
         from torch.nn.functional import cross_entropy  # noqa: PLC0415 - loaded when asked for
 
-        _check_labels(self, scores.shape, labels.shape)
+        check_scores(self, scores.shape, labels.shape)
         if scores.ndim == 2:
             return cross_entropy(scores, labels)
         return cross_entropy(scores.flatten(end_dim=-2), labels.flatten())
 
 
-def _check_labels(loss: Loss, scores: Sequence[int], labels: Sequence[int]) -> None:
+def check_scores(loss: Loss, scores: Sequence[int], labels: Sequence[int]) -> None:
     """Raise `ConfigurationError` unless there is a row of scores for every label."""
     if scores[:-1] != labels:
         raise ConfigurationError(

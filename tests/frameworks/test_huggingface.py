@@ -11,7 +11,7 @@ import torch
 import d5ray as d5
 
 pytest.importorskip("transformers")
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
 from transformers.utils import logging
 
 logging.set_verbosity_error()
@@ -93,3 +93,53 @@ def test_a_loss_of_scores_sees_its_logits() -> None:
         logits = model(torch.from_numpy(moved.inputs)).logits
     right = (logits.argmax(-1).numpy() == moved.labels).mean()
     assert accuracy == pytest.approx(float(right), abs=1e-9)
+
+
+def t5() -> Any:
+    """A small T5 with random weights; nothing is dropped."""
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2, "vocab_size": 64}
+    return T5ForConditionalGeneration(
+        T5Config(**sizes, dropout_rate=0.0, decoder_start_token_id=0, pad_token_id=0)
+    )
+
+
+LENGTHS = RNG.integers(2, 13, 24)
+TEXTS = [{"input_ids": TOKENS[at, :long], "labels": TOKENS[at, :long]} for at, long in enumerate(LENGTHS)]
+PAIRS = [
+    {"input_ids": TOKENS[at, :long], "labels": TOKENS[-at, : 14 - long]} for at, long in enumerate(LENGTHS)
+]
+Padded = d5.datasets.Padded
+LANGUAGE: dict[str, tuple[Any, Any]] = {
+    "next token": (gpt2, Padded(TEXTS, {"input_ids": 0, "labels": -100})),
+    "sequence to sequence": (t5, Padded(Padded(PAIRS, {"input_ids": 0}), {"labels": -100}, mask=None)),
+}
+
+
+def plain(make: Any, padded: Any, batch: int) -> dict[str, torch.Tensor]:
+    """The model by a loop of PyTorch, that many samples at a time."""
+    torch.manual_seed(3)
+    model = make()
+    optimizer = torch.optim.SGD(model.parameters(), 0.5)
+    for first in range(0, len(padded), batch):
+        samples = [padded[at] for at in range(first, min(first + batch, len(padded)))]
+        names = ("input_ids", "attention_mask", "labels")
+        given = {name: torch.from_numpy(np.stack([each[name] for each in samples])) for name in names}
+        optimizer.zero_grad()
+        model(**given).loss.backward()
+        optimizer.step()
+    found: dict[str, torch.Tensor] = model.state_dict()
+    return found
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 5])
+@pytest.mark.parametrize("kind", LANGUAGE)
+def test_padded_sequences_train_as_in_a_loop_and_in_pieces(kind: str, pieces: int) -> None:
+    """Pieces count the labels that the model predicts: of a next token all but a sequence's first one."""
+    make, padded = LANGUAGE[kind]
+    data = d5.from_torch(padded, test=padded, classes=64)
+    wanted = experiment(model=make, dataset=data, agents=1, batch_size=10 // pieces, accumulate=pieces)
+    with d5.simulate(wanted) as group:
+        group.train(progress=False)
+        trained = group.state_dict()
+    for name, tensor in plain(make, padded, 10).items():
+        assert torch.allclose(tensor, trained[name], atol=1e-6), name

@@ -1,5 +1,6 @@
 """Claims about precisions under PyTorch: float32 master weights, gradients within rounding, a loss scale"""
 
+from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
@@ -92,15 +93,37 @@ def test_parameters_gradients_and_products_have_their_types(
     }
 
 
-def test_a_loss_sees_scores_in_float32() -> None:
-    """Also one of the user's own, which no list of PyTorch's knows."""
+Named = namedtuple("Named", ["scores", "shape"])
+FORMS: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]] = {
+    "tensor": (lambda scores: scores, lambda output: output),
+    "nested": (lambda scores: {"heads": ([scores], 3)}, lambda output: output["heads"][0][0]),
+    "named": (lambda scores: Named(scores, scores.shape), lambda output: output.scores),
+}
+
+
+class Giving(Net):
+    """The scores in a form of their own."""
+
+    def __init__(self, give: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.give = give
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return self.give(super().forward(inputs))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_loss_sees_scores_in_float32(form: str) -> None:
+    """Also one of the user's own, which no list of PyTorch's knows, wherever in an output they are."""
+    give, take = FORMS[form]
     seen = []
 
-    def loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def loss(output: Any, labels: torch.Tensor) -> torch.Tensor:
+        scores = take(output)
         seen.append(scores.dtype)
         return (scores.logsumexp(1) - scores.gather(1, labels[:, None])[:, 0]).mean()
 
-    executor = made(loss=FunctionLoss(loss), precision="bfloat16")
+    executor = made(lambda: Giving(give), loss=FunctionLoss(loss), precision="bfloat16")
     assert gradients(executor, *batch())[0] == pytest.approx(
         made(precision="bfloat16").inference_and_backprop(*batch()), rel=1e-6
     )

@@ -117,6 +117,26 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "a module that cannot be copied": (
         {"model": Uncopied()}, ("a Uncopied, cannot be copied", "give its class, or a function")
     ),
+    "targets for a loss of classes": (
+        {"dataset": d5.from_arrays(np.ones((13, 4)), np.ones(13), classes=CLASSES)},
+        ("labels of 'arrays' are floating numbers", "takes classes", "labels.astype(int)"),
+    ),
+    "targets for a network of classes": (
+        {"model": "mlp", "executor": "numpy", "dataset": d5.from_arrays(np.ones((13, 4)), np.ones(13))},
+        ("labels of 'arrays' are floating numbers", "takes classes"),
+    ),
+    "labels of another shape for a network": (
+        {"model": "mlp", "dataset": d5.from_arrays(np.ones((13, 4)), np.ones((13, 1), int))},
+        ("output has the shape (1, 2) for labels of shape (1, 1)",),
+    ),
+    "a model of other names": (
+        {"dataset": d5.from_arrays({"a": np.ones((13, 4)), "b": np.ones(13)}, np.ones(13, int))},
+        ("unexpected keyword argument", "the 2 parts of a sample by the names a, b"),
+    ),
+    "a model of fewer parts": (
+        {"dataset": d5.from_arrays((np.ones((13, 4)), np.ones(13)), np.ones(13, int))},
+        ("takes 2 positional arguments", "the 2 parts of a sample by position"),
+    ),
     "samples of doubles": (
         {"dataset": own(lambda inputs, labels: (inputs.astype(float), labels))},
         ("Own.take gave inputs", "of float64", "float32 or int64 or uint8", "np.ascontiguousarray"),

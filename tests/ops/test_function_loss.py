@@ -2,6 +2,7 @@
 
 import copy
 from collections import namedtuple
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ class Plain(nn.Module):
             "dictionary": {"logits": scores, "features": images},
             "attribute": Output(loss, scores),
             "own loss": {"loss": loss, "logits": scores},
+            "nested": {"heads": (scores, {"features": images})},
             "nothing": None,
         }[self.form]
 
@@ -143,8 +145,13 @@ def own() -> Course:
 
 @pytest.mark.parametrize(
     "loss",
-    [nn.CrossEntropyLoss(), nn.CrossEntropyLoss, functional.cross_entropy],
-    ids=["object", "class", "function"],
+    [
+        nn.CrossEntropyLoss(),
+        nn.CrossEntropyLoss,
+        functional.cross_entropy,
+        partial(functional.cross_entropy, reduction="mean"),
+    ],
+    ids=["object", "class", "function", "partial"],
 )
 def test_a_loss_of_pytorch_trains_as_d5rays_own(loss: Any, own: Course) -> None:
     """The same parameters, test loss and accuracy, to the last bit."""
@@ -159,26 +166,49 @@ def test_a_model_gives_its_scores_in_any_form(form: str, own: Course) -> None:
     assert np.array_equal(course(d5.operators.SoftmaxCrossEntropyLoss(), form)[0], own[0])
 
 
-def test_a_loss_sees_the_whole_output(own: Course) -> None:
-    """A function of ours that reads two parts of it."""
+@pytest.mark.parametrize("form", ["dictionary", "nested"])
+def test_a_loss_sees_the_whole_output(form: str, own: Course) -> None:
+    """A function of ours that reads two parts of it, wherever they are."""
 
     def whole(output: Any, labels: torch.Tensor) -> Any:
-        assert output["features"].shape[1:] == (1, 8, 8)
-        return functional.cross_entropy(output["logits"], labels) + 0 * output["features"].mean()
+        scores, features = (
+            output["heads"] if form == "nested" else (output["logits"], {"features": output["features"]})
+        )
+        assert features["features"].shape[1:] == (1, 8, 8)
+        return functional.cross_entropy(scores, labels) + 0 * features["features"].mean()
 
-    parameters, _, accuracy = course(whole, "dictionary")
+    parameters, _, accuracy = course(whole, form)
     assert np.allclose(parameters, own[0], atol=1e-7)
     assert accuracy is None  # nobody knows whether it classifies
+
+
+def test_a_loss_of_the_whole_output_is_told_that_it_classifies(own: Course) -> None:
+    def whole(output: Any, labels: torch.Tensor) -> Any:
+        return functional.cross_entropy(output["logits"], labels)
+
     known = d5.operators.FunctionLoss(whole, classifies=True)
     assert course(known, "dictionary")[2] == pytest.approx(own[2])
 
 
+class NeedsLabels(Plain):
+    """It cannot be called without labels."""
+
+    def forward(self, images: torch.Tensor, labels: torch.Tensor) -> Any:  # type: ignore[override]
+        return super().forward(images, labels)
+
+
+@pytest.mark.parametrize("model", [Plain, NeedsLabels])
 @pytest.mark.parametrize("form", ["own loss", "attribute"])
-def test_a_model_computes_its_own_loss(form: str, own: Course) -> None:
+def test_a_model_computes_its_own_loss(form: str, model: type[Plain], own: Course) -> None:
     """loss="model": it is given the labels, and its output has the loss."""
-    parameters, test_loss, _ = course("model", form)
+    parameters, test_loss, _ = course("model", form, model=model)
     assert np.array_equal(parameters, own[0])
     assert test_loss == pytest.approx(own[1], abs=1e-12)
+
+
+def test_an_ignored_label_of_a_partial_is_its_own() -> None:
+    assert as_loss(partial(functional.cross_entropy, ignore_index=7)).ignored == 7
+    assert as_loss(partial(functional.cross_entropy, label_smoothing=0.1)).ignored == -100
 
 
 def test_labels_that_are_ignored_count_for_nothing() -> None:
@@ -243,6 +273,16 @@ def test_a_network_of_another_framework_needs_a_loss_with_a_form_there() -> None
 def test_scores_that_do_not_fit_the_classes_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"needs \(batch, 10\), or the classes at axis 1"):
         course(nn.CrossEntropyLoss(), model=nn.Sequential(nn.Flatten(), nn.Linear(64, 7)), model_kwargs={})
+
+
+@pytest.mark.parametrize(
+    "loss", [nn.CrossEntropyLoss(reduction="sum"), partial(functional.cross_entropy, reduction="sum")]
+)
+def test_a_sum_over_the_batch_is_not_accumulated(loss: Any) -> None:
+    """Its pieces would count as means; alone it trains as in a plain loop."""
+    assert experiment(loss).accumulate == 1
+    with pytest.raises(ConfigurationError, match=r"accumulate is 2 and .*is a sum over the batch"):
+        experiment(loss, accumulate=2)
 
 
 @pytest.mark.parametrize("loss", [5, "mse", int])

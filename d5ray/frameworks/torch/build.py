@@ -240,7 +240,7 @@ def executor(
     notes = _in_training_mode(network)
     if options.recompute:
         recompute(network)
-    tried = ModuleTrial(network, precision, own).found(sample_shape)
+    tried = ModuleTrial(network, loss, precision, own).found(sample_shape)
     if tried.shape is not None:
         loss.check(tried.shape, classes)
     made = TorchExecutor(

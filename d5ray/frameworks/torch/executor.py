@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, final
 
@@ -75,6 +76,7 @@ class TorchExecutor(Executor):
         self._generator = self._library.generator
         self._first_seed = 0  # of what the network draws in training,
         self._passes = 0  # the passes until now
+        self._counting: Loss | None = None
 
     def _laid(self) -> FlatBuffers:
         """Flat buffers of what is trained now."""
@@ -240,11 +242,25 @@ class TorchExecutor(Executor):
         announcer.finish()
         return announcer.nanoseconds
 
+    def counting(self, loss: Loss, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Loss:
+        if loss.ignored is None or not loss.sees_output or labels.ndim < 2 or labels.dtype.kind != "i":
+            return loss
+        if self._counting is None:
+            first = np.full_like(labels[:1], loss.ignored)
+            first[:, 0] = 0  # the only label that is not ignored
+            seen = 1.0
+            with self._evaluating(), suppress(Exception):  # which the pass itself tells of
+                seen = self._judged(mapped(lambda each: each[:1], inputs), first)[0]
+            self._counting = copy(loss)
+            self._counting.shifts = not np.isfinite(seen) or seen == 0.0  # a mean over no label
+        return self._counting
+
     def evaluate(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Evaluation:
         counted = labels.size if self.loss.classifies else len(labels)
+        loss = self.counting(self.loss, inputs, labels)
         with self._evaluating():
             batch = samples_at_once(inputs, counted)
-            return evaluated(self._judged, self.loss, inputs, labels, batch)
+            return evaluated(self._judged, loss, inputs, labels, batch)
 
     def _judged(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Judged:
         truth = self._tensor(labels)

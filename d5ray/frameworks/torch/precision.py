@@ -7,6 +7,7 @@ from typing import Any, Final, final
 import numpy as np
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 from d5ray.errors import ConfigurationError
 
@@ -65,10 +66,10 @@ class PassPrecision:
         return _tf32() if self.name == "tf32" else nullcontext()
 
     def output(self, found: Any) -> Any:
-        """A module's output as the loss takes it: scores of half the width as float32."""
-        if self._half is not None and isinstance(found, torch.Tensor) and found.dtype == self._half:
-            return found.float()
-        return found
+        """A module's output as the loss takes it: tensors of half the width as float32, wherever they are."""
+        if (half := self._half) is None:
+            return found
+        return tree_map_only(torch.Tensor, lambda each: each.float() if each.dtype == half else each, found)
 
 
 @final

@@ -2,6 +2,7 @@
 
 import copy
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, final
@@ -18,6 +19,7 @@ from d5ray.frameworks.torch.model_calls import called, check_differentiable, mea
 from d5ray.frameworks.torch.precision import PassPrecision
 from d5ray.networks.executors.trees import is_inner, mapped
 from d5ray.networks.layers.layers import Shape
+from d5ray.operators.loss import Loss
 
 # They say nothing about what the model takes.
 OF_THE_DEVICE: Final = (torch.OutOfMemoryError, torch.AcceleratorError)
@@ -43,11 +45,14 @@ class ModuleTrial:
     their parameters by a pass of their own.
     """
 
-    def __init__(self, network: nn.Module, precision: PassPrecision, device: torch.device) -> None:
-        self._network, self._precision, self._device = network, precision, device
+    def __init__(
+        self, network: nn.Module, loss: Loss, precision: PassPrecision, device: torch.device
+    ) -> None:
+        self._network, self._loss, self._precision, self._device = network, loss, precision, device
 
     def found(self, sample_shape: Any) -> ModuleFacts:
-        """The model's scores; for samples of several arrays perhaps none, since shapes do not tell types.
+        """The model's scores, where it has some; for samples of several arrays, whose types are not known
+        here, and for a model that is given labels too, perhaps none.
 
         Raises `ConfigurationError` where the model does not take such samples.
         """
@@ -63,7 +68,7 @@ class ModuleTrial:
                 failures.append(error)
             finally:
                 torch.set_rng_state(before)
-        if several and not self._is_lazy:
+        if (several or self._loss.takes_labels) and not self._is_lazy:
             return ModuleFacts(None)
         tokens = any(isinstance(part, (nn.Embedding, nn.EmbeddingBag)) for part in self._network.modules())
         raise self._refused(sample_shape, failures[tokens]) from failures[tokens]
@@ -71,17 +76,24 @@ class ModuleTrial:
     def _passed(self, samples: Any) -> ModuleFacts:
         given = mapped(lambda each: self._precision.sample(torch.from_numpy(each).to(self._device)), samples)
         if self._is_lazy:
-            _scores(self._network, given, differentiates=False)
+            _output(self._network, given, differentiates=False)
         for differentiates in (False, True):
             try:
-                return ModuleFacts(
-                    tuple(_scores(_copied(self._network), given, differentiates=differentiates).shape),
-                    differentiates,
-                )
+                output = _output(_copied(self._network), given, differentiates=differentiates)
+                return ModuleFacts(self._shape_of(output), differentiates)
             except RuntimeError as error:
                 if differentiates or not any(words in str(error) for words in WITHOUT_GRADIENTS):
                     raise
         raise AssertionError("one of the two is returned or raised")
+
+    def _shape_of(self, output: Any) -> tuple[int, ...] | None:
+        """The shape of the scores; None where only the loss knows what in the output is what."""
+        try:
+            return tuple(scores_of(output).shape)
+        except ConfigurationError:
+            if output is None or self._loss.classifies or not self._loss.sees_output:
+                raise
+            return None
 
     @property
     def _is_lazy(self) -> bool:
@@ -124,6 +136,9 @@ def try_batch(executor: Any, inputs: Any, labels: np.ndarray[Any, Any]) -> None:
         raise
     except Exception as error:
         remedy = "mend its forward pass"
+        if isinstance(error, TypeError) and is_inner(inputs):
+            parts = "by the names " + ", ".join(inputs) if isinstance(inputs, Mapping) else "by position"
+            remedy += f", which is given the {len(inputs)} parts of a sample {parts}"
         if normalizes:
             remedy = (
                 "take a batch_size that leaves no single sample at an epoch's end, or leave samples out; "
@@ -152,12 +167,12 @@ def failed(what: str, error: Exception, remedy: str) -> ConfigurationError:
     return ConfigurationError(f"{what}: {type(error).__name__}: {first_line(error)}: {remedy}\n{text}")
 
 
-def _scores(network: nn.Module, given: Any, *, differentiates: bool) -> torch.Tensor:
+def _output(network: nn.Module, given: Any, *, differentiates: bool) -> Any:
     training = [part for part in network.modules() if part.training]
     network.eval()
     try:
         with torch.set_grad_enabled(differentiates):
-            return scores_of(called(network, given))
+            return called(network, given)
     finally:
         for part in training:
             part.training = True

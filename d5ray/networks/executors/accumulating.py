@@ -56,14 +56,14 @@ class AccumulatingExecutor(WrappedExecutor):
 
     def _pieces(self, inputs: Any, labels: Any) -> Iterator["_Piece"]:
         """The pieces of a batch, whose sizes differ by one at most."""
-        samples = len(labels)
+        samples, loss = len(labels), self._inner.counting(self._loss, inputs, labels)
         count = min(self._count, samples) if self._at_most is None else -(-samples // self._at_most)
         bounds = [samples * at // count for at in range(count + 1)]
         for begin, end in pairwise(bounds):
             given, truth = (
                 mapped(lambda each, part=slice(begin, end): each[part], tree) for tree in (inputs, labels)
             )
-            counted = self._loss.counted(truth) if isinstance(truth, np.ndarray) else end - begin
+            counted = loss.counted(truth) if isinstance(truth, np.ndarray) else end - begin
             yield _Piece(given, truth, counted)
 
     def _passed(self, piece: "_Piece", on_ready: OnReady | None) -> float:

@@ -61,7 +61,7 @@ def classes_in(loss: Loss, labels: Any) -> Any:
 
 def counted(loss: Loss, labels: Array, otherwise: int) -> int:
     """The labels that a loss does not ignore; where it ignores none, the other number."""
-    return otherwise if loss.ignored is None else int((classes_in(loss, labels) != loss.ignored).sum())
+    return otherwise if loss.ignored is None else loss.counted(classes_in(loss, labels))
 
 
 def samples_at_once(inputs: Array, labels: int) -> int:

@@ -11,6 +11,7 @@ from d5ray.networks.executors.flat_buffers import Allocate as Allocate
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.gradient_buckets import Announcer, Buckets, OnReady, Range, partition
 from d5ray.networks.executors.slots import Slot, by_name
+from d5ray.operators.loss import Loss
 
 
 @dataclass(frozen=True)
@@ -188,6 +189,13 @@ class Executor(FlatExecutor):
     @abstractmethod
     def evaluate(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Evaluation:
         """Mean loss, and accuracy where the loss classifies, over all the samples, in evaluation mode."""
+
+    def counting(self, loss: Loss, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Loss:
+        """The loss as it counts the labels of such a batch under this model, for the weights of pieces.
+
+        A model or a function that predicts the next token, given the tokens as labels, looks at no first one.
+        """
+        return loss
 
     @final
     def evaluate_pieces(

@@ -7,6 +7,7 @@ import numpy as np
 
 from d5ray.networks.executors.executor import Evaluation, Executor
 from d5ray.networks.executors.slots import Slot
+from d5ray.operators.loss import Loss
 
 Array = np.ndarray[Any, Any]
 
@@ -29,6 +30,9 @@ class WrappedExecutor(Executor):
 
     def evaluate(self, inputs: Array, labels: Array) -> Evaluation:
         return self._inner.evaluate(inputs, labels)
+
+    def counting(self, loss: Loss, inputs: Array, labels: Array) -> Loss:
+        return self._inner.counting(loss, inputs, labels)
 
     @property
     def weight(self) -> float | None:  # type: ignore[override]

@@ -12,7 +12,7 @@ from d5ray.errors import D5Error, DataError, first_line
 from d5ray.networks.executors.trees import Tree, leaves, mapped
 from d5ray.training.batches.batch import Batch
 from d5ray.training.datasets.dataset import Split
-from d5ray.training.datasets.samples import Labels, Samples, check_taken
+from d5ray.training.datasets.samples import IGNORED, Labels, Samples, check_taken
 from d5ray.training.samplers import Draw
 from d5ray.training.transformations.composition import Transformations, at_test, has_pixels, transformed
 
@@ -29,6 +29,8 @@ class Loader:
     the batches are the same as without. Where preparing is no more than copying out of memory there is no
     thread, since handing over takes longer than that.
 
+    Unless labels may be `masked`, one that a loss is to ignore is an error.
+
     What fails while a batch is prepared is raised by `next`, for the step that would have had the batch.
     """
 
@@ -40,10 +42,12 @@ class Loader:
         seed: int = 0,
         ahead: int = 0,
         threads: int = 1,
+        masked: bool = True,
     ) -> None:
         self._samples = samples.opened()
         self._transformations = transformations
         self._seed = seed
+        self._masked = masked or isinstance(samples, Split)  # which the experiment has looked at
         self._ahead = 0 if samples.in_memory and not transformations else ahead
         self._threads = 1 if samples.in_order else max(1, min(threads, ahead))
         self._draws: Iterator[Draw] = iter(())
@@ -108,6 +112,11 @@ class Loader:
 
     def _made(self, indices: npt.NDArray[np.int64], epoch: int) -> Prepared:
         inputs, labels = taken(self._samples, indices, epoch)
+        if not self._masked and labels.dtype.kind == "i" and (wrong := labels == IGNORED).any():
+            raise DataError(
+                f"training sample {indices[np.argwhere(wrong)[0, 0]]} has a label of {IGNORED}, which the "
+                "loss does not ignore: take loss=d5.operators.MaskedCrossEntropyLoss(), or leave it out"
+            )
         if not self._transformations and not has_pixels(inputs):
             return inputs, labels
         done = transformed(self._transformations, inputs, labels, indices, seed=self._seed, epoch=epoch)

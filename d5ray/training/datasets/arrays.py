@@ -1,16 +1,17 @@
 """A data set of arrays in memory: of NumPy, PyTorch, pandas or Arrow, of any type of numbers"""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from d5ray.checks import check_count, check_kind, check_share, is_number, shown
+from d5ray.checks import check_count, check_kind, is_number, shown
 from d5ray.errors import ConfigurationError, DataError
 from d5ray.networks.executors.trees import form_of, leaves, mapped
 from d5ray.training.datasets.dataset import Dataset, Split, class_names
 from d5ray.training.datasets.numbers import inputs_of, labels_of
-from d5ray.training.datasets.samples import Array, Indices, divided
+from d5ray.training.datasets.samples import Array, Samples
+from d5ray.training.datasets.splitting import SPLIT_SEED, shared
 
 Pair = tuple[Any, Any]
 
@@ -23,7 +24,7 @@ def from_arrays(
     test: Pair | float | None = None,
     classes: Iterable[str] | int | None = None,
     name: str = "arrays",
-    split_seed: int = 500,
+    split_seed: int = SPLIT_SEED,
 ) -> Dataset:
     """A data set of inputs x (N, ...) and labels y (N, ...), to be trained on.
 
@@ -52,22 +53,21 @@ def from_arrays(
     """
     check_kind("name", name, str, "a text")
     check_count("split_seed", split_seed, 0)
-    splits = {"train": split_of("", (x, y))}
-    shares = {part: each for part, each in (("test", test), ("validation", validation)) if is_number(each)}
-    for part, pair in (("test", test), ("validation", validation)):
-        if part in shares:
-            check_share(part, pair)
-        elif pair is not None:
+    train = split_of("", (x, y))
+    splits: dict[str, Samples] = {"train": train}
+    given: dict[str, Any] = {"test": test, "validation": validation}
+    shares = {part: each for part, each in given.items() if is_number(each)}
+    for part, pair in given.items():
+        if part not in shares and pair is not None:
             splits[part] = split_of(f"{part} ", _pair(part, pair))
     if shares:
-        splits |= _shared(splits["train"], shares, split_seed)
-    train = splits["train"]
+        splits |= shared(train, shares, split_seed)
     splits.setdefault("test", Split(*train.part(0, 0)))
     for part, split in splits.items():
         _check_alike(part, split, train)
     if classes is None:
-        classes = _classes(list(splits.values()))
-    return Dataset(name, train, splits["test"], class_names(classes), splits.get("validation"))
+        classes = count_of_classes(splits)
+    return Dataset(name, splits["train"], splits["test"], class_names(classes), splits.get("validation"))
 
 
 def split_of(prefix: str, pair: Pair) -> Split:
@@ -94,27 +94,7 @@ def _pair(part: str, given: object) -> Pair:
     return given[0], given[1]
 
 
-def _shared(train: Split, shares: dict[str, Any], split_seed: int) -> dict[str, Split]:
-    """The samples in shares, drawn by the seed: to test on, to validate on, and the rest to train on."""
-    found: dict[str, Split] = {}
-    left: Indices = np.arange(len(train), dtype=np.int64)
-    for part, share in shares.items():
-        rest, chosen = divided(len(left), min(1.0, share * len(train) / max(1, len(left))), split_seed)
-        if not len(rest) or not len(chosen):
-            raise ConfigurationError(
-                f"{part}={share!r} leaves {len(rest)} of {len(left)} samples to train on and {len(chosen)} "
-                f"for {part}: give a share that leaves some of each"
-            )
-        found[part] = _some(train, left[chosen])
-        left = left[rest]
-    return found | {"train": _some(train, left)}
-
-
-def _some(split: Split, indices: Indices) -> Split:
-    return Split(*split.take(indices))
-
-
-def _check_alike(part: str, split: Split, train: Split) -> None:
+def _check_alike(part: str, split: Samples, train: Split) -> None:
     """Raise `DataError` for a split of another type, or with labels of another shape."""
     if form_of(split.inputs) != form_of(train.inputs):
         raise DataError(
@@ -134,8 +114,18 @@ def _told(array: Array) -> str:
     return f"{array.dtype} of shape {('N', *array.shape[1:])}".replace("'", "")
 
 
-def _classes(splits: list[Split]) -> int:
-    labels = splits[0].labels
+def count_of_classes(splits: Mapping[str, Samples]) -> int:
+    """The number of classes that labels in memory say, or of a sample's targets that are none.
+
+    Raises `ConfigurationError` for labels that nobody has seen.
+    """
+    train = splits["train"]
+    labels = train.labels if isinstance(train, Split) else train.take(np.zeros(1, np.int64))[1]
     if labels.dtype.kind == "f":
         return int(np.prod(labels.shape[1:], dtype=int)) or 1
-    return max(1, max(split.highest_label for split in splits) + 1)
+    if not isinstance(train, Split):
+        raise ConfigurationError(
+            "classes is None, but labels are read as they are needed: say how many classes there are, such "
+            "as classes=10, or their names"
+        )
+    return max(1, max(each.highest_label for each in splits.values()) + 1)

@@ -40,6 +40,10 @@ class Split(Samples):
     inputs: Tree
     labels: Labels
 
+    def __repr__(self) -> str:
+        named = (*((f"inputs{place}", each) for place, each in leaves(self.inputs)), ("labels", self.labels))
+        return f"Split({', '.join(f'{name} {each.shape} {each.dtype}' for name, each in named)})"
+
     def __post_init__(self) -> None:
         for place, array in leaves(self.inputs):
             _check_array(f"inputs{place}", array, (FLOAT32, INT64, UINT8))
@@ -147,6 +151,11 @@ class Dataset:
         for part, split in self.splits.items():
             self._check(part, split)
 
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{part}: {len(split)}" for part, split in self.splits.items())
+        shape = self.sample_shape
+        return f"Dataset({self.name!r}, {parts}, sample_shape={shape}, {len(self.classes)} classes)"
+
     def _check(self, part: str, split: Samples) -> None:
         """Raise `DataError` for samples of another shape than those to train on, or of no class."""
         if split.sample_shape != self.train.sample_shape:
@@ -154,10 +163,10 @@ class Dataset:
                 f"data set {self.name!r}: found training samples of shape {self.train.sample_shape} and "
                 f"{part} samples of shape {split.sample_shape}, expected one shape: make them equal"
             )
-        if split.highest_label >= len(self.classes):
+        if split.highest_label >= len(self.classes) and split.labels.max(initial=-1) >= len(self.classes):
             where = _place(split.labels, split.labels.argmax())
             raise DataError(
-                f"data set {self.name!r}: {part}.labels{where} is {split.highest_label}, expected less "
+                f"data set {self.name!r}: {part}.labels{where} is {split.labels.max()}, expected less "
                 f"than the number of classes, {len(self.classes)}: name every class, or mend the label"
             )
 

@@ -31,7 +31,8 @@ def from_torch(
 
     Args:
         train, validation, test: of samples that are tuples (inputs, label) or dictionaries; inputs are
-            tensors, arrays, numbers or images of Pillow, all of one shape.
+            tensors, arrays, numbers or images of Pillow, all of one shape. For the latter two also a share of
+            the samples, above 0, drawn by a fixed seed.
         inputs: their key or position, or several, which make a dictionary or a tuple; None: what there is
             beside the label.
         labels: the key or position of the label; the last one of a tuple where a text is given.

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.checks import check_kind, shown, wrong_kind
+from d5ray.checks import check_kind, is_number, shown, wrong_kind
 from d5ray.errors import ConfigurationError, DataError, nearest
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.fields import Fields
@@ -35,7 +35,7 @@ def from_huggingface(
         inputs: the column of the inputs: numbers, lists of them of one shape, or images; or several,
             which make a dictionary; None: what there is beside the labels.
         labels: the column of the labels.
-        validation, test: further ones.
+        validation, test: further ones; or a share of the samples, above 0, drawn by a fixed seed.
         classes: their names, or their number; None: as the column of the labels says.
         samples: to train on in an epoch, of an `IterableDataset` that is read as it comes.
         name: of the data set, for people.
@@ -55,7 +55,8 @@ def from_huggingface(
             raise ConfigurationError(f"train has {', '.join(map(repr, train))}, expected 'train' among them")
     parts = {part: each for part, each in given.items() if each is not None}
     for part, each in parts.items():
-        _check(part, each, inputs, labels)
+        if part == "train" or not is_number(each):
+            _check(part, each, inputs, labels)
     if classes is None:
         classes = getattr((parts["train"].features or {}).get(labels), "names", None) or _count(parts, labels)
     title = getattr(parts["train"].info, "dataset_name", None) or "huggingface"
@@ -66,7 +67,7 @@ def from_huggingface(
 def _count(parts: Mapping[str, Any], labels: str) -> int | None:
     """The number of classes by the column of the labels, where it holds integers in memory or mapped."""
     highest = -1
-    for each in parts.values():
+    for each in (each for each in parts.values() if not is_number(each)):
         if not hasattr(each, "select_columns") or not hasattr(each, "__getitem__"):
             return None  # it streams
         column = np.asarray(each.select_columns([labels]).with_format("numpy")[:][labels])
@@ -81,7 +82,8 @@ def _check(part: str, given: Any, inputs: object, labels: str) -> None:
     if not hasattr(given, "features") or not hasattr(given, "column_names") or not hasattr(given, "info"):
         raise ConfigurationError(
             f"{part} is {shown(given)}: it must be a datasets.Dataset, such as "
-            "datasets.Dataset.from_dict({...}), or an IterableDataset"
+            "datasets.Dataset.from_dict({...}), or an IterableDataset; other data sets by number, such as "
+            "Padded(...), are for d5.from_torch"
         )
     columns = given.column_names
     named = inputs if isinstance(inputs, (tuple, list)) else (inputs,)

@@ -1,6 +1,7 @@
 """Whatever holds numbers, of NumPy, PyTorch, pandas, Arrow or Pillow, as arrays to train on"""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -90,10 +91,14 @@ def as_numpy(name: str, given: object) -> Array:
             "expected numbers, in samples of one shape: pad or cut them to one shape"
         ) from error
     if found.dtype == object and found.size and isinstance(found.flat[0], (np.ndarray, list, tuple)):
-        raise DataError(
-            f"{name}: found samples of different shapes ({_uneven(list(found)) or 'objects'}), expected "
-            "numbers, in samples of one shape: pad or cut them to one shape"
-        )
+        rows = list(found)  # a column of pandas, Arrow or Ray has an array or a list in each row
+        with suppress(ValueError):  # uneven
+            found = np.array(rows)
+        if found.dtype == object:
+            raise DataError(
+                f"{name}: found samples of different shapes ({_uneven(rows) or 'objects'}), expected "
+                "numbers, in samples of one shape: pad or cut them to one shape"
+            )
     return found
 
 

@@ -5,14 +5,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from d5ray.checks import check_count, check_kind, shown
+from d5ray.checks import check_count, check_kind, is_number, shown
 from d5ray.errors import ConfigurationError, DataError
 from d5ray.networks.executors.trees import leaves
-from d5ray.training.datasets.arrays import split_of
+from d5ray.training.datasets.arrays import count_of_classes, split_of
 from d5ray.training.datasets.dataset import MOST_CLASSES, Dataset, Split, class_names
 from d5ray.training.datasets.fields import Fields
 from d5ray.training.datasets.sample_form import guarded
 from d5ray.training.datasets.samples import Samples
+from d5ray.training.datasets.splitting import shared
 from d5ray.training.datasets.stream import Iterated, read_whole
 from d5ray.training.datasets.torch_samples import Items
 
@@ -37,14 +38,23 @@ def dataset_of(
     if names is None:
         names = _own_names(given["train"])
     most = MOST_CLASSES if names is None else len(names)
+    shares = {part: given[part] for part in ("test", "validation") if is_number(given.get(part))}
     splits: dict[str, Samples] = {}
     for part, one in given.items():
+        if part in shares:
+            continue
         what = f"{part} ({type(one).__name__})"
         length = samples if part == "train" else None
         splits[part] = samples_of(one, fields, most, what, samples=length, random=random)
+    if shares:
+        if splits["train"].in_order:
+            raise ConfigurationError(
+                f"{', '.join(shares)}: samples that are read as they come have no shares: give further ones"
+            )
+        splits |= shared(splits["train"], shares)
     train = splits["train"]
     if names is None:
-        names = class_names(_count(splits))
+        names = class_names(count_of_classes(splits))
     if "test" not in splits:
         splits["test"] = empty_like(train)
     return Dataset(name, train, splits["test"], names, splits.get("validation"))
@@ -67,13 +77,19 @@ def samples_of(
     by_number = hasattr(given, "__getitem__") and hasattr(given, "__len__") and not _iterates(given)
     if isinstance(given, (str, bytes, Mapping, type)) or not (by_number or hasattr(given, "__iter__")):
         raise ConfigurationError(
-            f"{what} is {shown(given)}: it must be a Dataset, with __len__ and __getitem__, or an "
-            "IterableDataset, with __iter__"
+            f"{what} is {shown(given)}: it must be a Dataset, with __len__ and __getitem__, an "
+            "IterableDataset, with __iter__, or for test and validation a share of the samples, such as 0.2"
         )
     if not by_number and samples is None:
         return read_whole(given, fields, what)
     if not by_number:
         assert samples is not None
+        if hasattr(given, "__next__"):
+            raise ConfigurationError(
+                f"{what} can be iterated over once, but every agent does so by itself, and again in the next "
+                "epoch: give an object whose __iter__ begins anew, such as an IterableDataset, or leave "
+                "samples out, which reads it into memory"
+            )
         return Iterated(given, fields, samples, classes, what)
     if samples is not None:
         raise ConfigurationError(
@@ -121,17 +137,3 @@ def _own_names(given: Any) -> tuple[str, ...] | None:
     if isinstance(names, (list, tuple)) and names and all(isinstance(each, str) for each in names):
         return tuple(names)
     return None
-
-
-def _count(splits: Mapping[str, Samples]) -> int:
-    """The number of classes that labels in memory say, or of a sample's targets that are none."""
-    train = splits["train"]
-    if isinstance(train, Split) and train.labels.dtype.kind == "i":
-        return max(1, max(each.highest_label for each in splits.values()) + 1)
-    _, labels = train.take(np.zeros(1, np.int64))
-    if labels.dtype.kind == "f":
-        return int(np.prod(labels.shape[1:], dtype=int)) or 1
-    raise ConfigurationError(
-        "classes is None, but labels are read as they are needed: say how many classes there are, such as "
-        "classes=10, or their names"
-    )

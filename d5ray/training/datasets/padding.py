@@ -17,7 +17,9 @@ from d5ray.training.datasets.samples import Array
 class Padded:
     """The samples of a data set by number, dictionaries, whose sequences are padded at their end.
 
-    It has a length and samples by number itself, for `from_torch` and the like.
+    It has a length and samples by number itself, for `from_torch` and the like, and for another `Padded`,
+    which pads those that have another length, as targets to translate into have:
+    `Padded(Padded(items, {"input_ids": 0}), {"labels": -100}, mask=None)`.
 
     Args:
         items: a PyTorch or Hugging Face `Dataset`, or a list, of dictionaries.
@@ -84,7 +86,8 @@ class Padded:
     @property
     def told(self) -> str:
         """The form of the padding, which enters the fingerprint beside the samples."""
-        return f"padded {digest(type(self.items))} {self.values} {self.length} {self.mask} {self.cut}"
+        items = getattr(self.items, "told", digest(type(self.items)))
+        return f"padded {items} {self.values} {self.length} {self.mask} {self.cut}"
 
     def _sample(self, index: int) -> dict[str, Any]:
         sample = guarded(lambda: self.items[index], f"sample {index}")
@@ -105,6 +108,8 @@ class Padded:
             lengths[key] = len(array)
         if len(set(lengths.values())) != 1:
             raise DataError(
-                f"sample {index} has sequences of {lengths}, expected one length: mend the sample"
+                f"sample {index} has sequences of {lengths}, expected one length: mend the sample, or pad "
+                "those of another length apart, such as Padded(Padded(items, {'input_ids': 0}), "
+                "{'labels': -100}, mask=None)"
             )
         return int(next(iter(lengths.values())))

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, final
 import numpy as np
 
 from d5ray.errors import D5Error, DataError, first_line
-from d5ray.networks.executors.trees import Tree, form_of, leaves, mapped
+from d5ray.networks.executors.trees import Tree, form_of, is_inner, leaves, mapped
 from d5ray.training.datasets.numbers import BROAD, PIXELS, as_numpy, broad, check_labels, first_not_finite
 from d5ray.training.datasets.samples import Array, Labels, Shape
 
@@ -61,6 +61,11 @@ class SampleForm:
     @classmethod
     def of(cls, what: str, raw: Read) -> "SampleForm":
         """The form that this sample has, the first one of these; raises `DataError` for what is no sample."""
+        if is_inner(raw[1]):
+            raise DataError(
+                f"{what}: label of sample 0: found {form_of(raw[1])}, expected one array: name one of them, "
+                "and leave the others to the inputs, which a model may pass on to the loss in its output"
+            )
         made = iter(
             [Leaf.of(f"{what}: inputs{at} of sample 0", each, pixels=True) for at, each in leaves(raw[0])]
         )
@@ -88,7 +93,7 @@ class SampleForm:
 
     def put(self, what: str, index: int, raw: Read, at: int, inputs: Tree, labels: Labels) -> None:
         """Write a sample into this place of both; raises `DataError`, with its index."""
-        if isinstance(self.inputs, Leaf):
+        if isinstance(self.inputs, Leaf) and not is_inner(raw[0]):
             self.inputs.put(f"{what}: inputs of sample {index}", raw[0], inputs[at : at + 1])
         else:
             self._put_tree(what, index, raw[0], at, inputs)
@@ -110,7 +115,7 @@ class SampleForm:
         if given.keys() != {place for place, _ in expected}:
             raise DataError(
                 f"{what}: inputs of sample {index}: found {form_of(raw) or 'one array'}, expected "
-                f"{form_of(self.inputs)} as of sample 0: give all samples the same parts"
+                f"{form_of(self.inputs) or 'one array'} as of sample 0: give all samples the same parts"
             )
         for (place, leaf), (_, room) in zip(expected, leaves(inputs), strict=True):
             leaf.put(f"{what}: inputs{place} of sample {index}", given[place], room[at : at + 1])
@@ -156,7 +161,7 @@ def fitted(called: str, found: Array, shape: Shape, kind: np.dtype[Any]) -> Arra
             "all samples to one shape"
         )
     wanted = "uint8" if kind == PIXELS else "integers" if kind == BROAD["i"] else ""
-    if broad(called, found) != kind and wanted:
+    if wanted and kind not in (found.dtype, broad(called, found)):
         raise DataError(
             f"{called}: found {found.dtype}, expected {wanted} as of sample 0: give all in one type"
         )

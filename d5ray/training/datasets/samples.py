@@ -62,7 +62,7 @@ class Samples(ABC):
     @property
     @abstractmethod
     def highest_label(self) -> int:
-        """The greatest class; -1 without samples, and where targets are no classes."""
+        """A class that no label is above; -1 without samples, and where targets are no classes."""
 
     @abstractmethod
     def add_to(self, digest: "hashlib._Hash", part: str) -> None:
@@ -166,7 +166,8 @@ class Subset(OnDemand):
 
     @property
     def highest_label(self) -> int:
-        return int(self.labels.max(initial=-1)) if self.whole.highest_label >= 0 else -1
+        """A class that no label is above: the greatest of the whole, which is known without reading."""
+        return self.whole.highest_label
 
     def take(self, indices: npt.NDArray[np.int64]) -> tuple[Tree, Labels]:
         return self.whole.take(self.indices[indices])

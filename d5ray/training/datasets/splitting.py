@@ -1,6 +1,9 @@
 """Parts of the samples to test and to validate on"""
 
+from collections.abc import Mapping
 from dataclasses import replace
+
+import numpy as np
 
 from d5ray.checks import check_count, check_share
 from d5ray.errors import ConfigurationError
@@ -23,13 +26,28 @@ def validating(dataset: Dataset, share: float, split_seed: int = SPLIT_SEED) -> 
         raise ConfigurationError(
             f"validation is {share!r}, but {dataset.name!r} has such samples already: leave it out"
         )
-    rest, chosen = divided(len(dataset.train), share, split_seed)
-    if not len(rest) or not len(chosen):
-        raise ConfigurationError(
-            f"validation={share!r} leaves {len(rest)} samples to train on and {len(chosen)} to validate on: "
-            "give a share that leaves some of each"
-        )
-    return replace(dataset, train=_some(dataset.train, rest), validation=_some(dataset.train, chosen))
+    parts = shared(dataset.train, {"validation": share}, split_seed)
+    return replace(dataset, train=parts["train"], validation=parts["validation"])
+
+
+def shared(train: Samples, shares: Mapping[str, float], split_seed: int = SPLIT_SEED) -> dict[str, Samples]:
+    """The samples in shares, drawn by the seed: those of these names, and the rest to train on.
+
+    Raises `ConfigurationError` for a share that is none, or leaves nothing.
+    """
+    found: dict[str, Samples] = {}
+    left: Indices = np.arange(len(train), dtype=np.int64)
+    for part, share in shares.items():
+        check_share(part, share)
+        rest, chosen = divided(len(left), min(1.0, share * len(train) / max(1, len(left))), split_seed)
+        if not len(rest) or not len(chosen):
+            raise ConfigurationError(
+                f"{part}={share!r} leaves {len(rest)} of {len(left)} samples to train on and {len(chosen)} "
+                f"for {part}: give a share that leaves some of each"
+            )
+        found[part] = _some(train, left[chosen])
+        left = left[rest]
+    return found | {"train": _some(train, left)}
 
 
 def _some(samples: Samples, indices: Indices) -> Samples:

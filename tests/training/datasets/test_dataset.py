@@ -56,6 +56,13 @@ def test_every_change_of_an_array_changes_the_fingerprint() -> None:
     assert len({variant.fingerprint for variant in variants}) == len(variants)
 
 
+def test_a_data_set_shows_its_parts_in_a_line() -> None:
+    """Names, counts and shapes, and no arrays."""
+    data = small_dataset()
+    assert repr(data) == "Dataset('small', train: 3, test: 1, sample_shape=(2, 3, 4), 3 classes)"
+    assert repr(data.test) == "Split(inputs (1, 2, 3, 4) float32, labels (1,) int64)"
+
+
 def test_fingerprint_survives_pickling() -> None:
     """A data set that went through pickle has the fingerprint that it had."""
     data = small_dataset()

@@ -53,14 +53,16 @@ def by_position(index: int) -> Any:
     return Y[index], "a name", X[index].double()
 
 
-SAME: dict[str, Callable[[], d5.Dataset]] = {
-    "tensors": lambda: d5.from_torch(TensorDataset(X, Y), classes=3),
-    "tensors, labels first": lambda: d5.from_torch(TensorDataset(Y, X), labels=0, classes=3),
-    "pairs": lambda: d5.from_torch(Numbered(lambda index: (X[index], Y[index])), classes=3),
-    "a list": lambda: d5.from_torch(list(zip(X, Y, strict=True)), classes=3),
-    "dictionaries": lambda: d5.from_torch(Numbered(by_key), labels="label", classes=3),
-    "positions": lambda: d5.from_torch(Numbered(by_position), inputs=2, labels=0, classes=["a", "b", "c"]),
-    "iterated": lambda: d5.from_torch(iter(zip(X, Y, strict=True)), classes=3),
+SAME: dict[str, Callable[..., d5.Dataset]] = {
+    "tensors": lambda **given: d5.from_torch(TensorDataset(X, Y), classes=3, **given),
+    "tensors, labels first": lambda **given: d5.from_torch(TensorDataset(Y, X), labels=0, classes=3, **given),
+    "pairs": lambda **given: d5.from_torch(Numbered(lambda index: (X[index], Y[index])), classes=3, **given),
+    "a list": lambda **given: d5.from_torch(list(zip(X, Y, strict=True)), classes=3, **given),
+    "dictionaries": lambda **given: d5.from_torch(Numbered(by_key), labels="label", classes=3, **given),
+    "positions": lambda **given: d5.from_torch(
+        Numbered(by_position), inputs=2, labels=0, classes=["a", "b", "c"], **given
+    ),
+    "iterated": lambda **given: d5.from_torch(iter(zip(X, Y, strict=True)), classes=3, **given),
 }
 
 
@@ -148,6 +150,18 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "nothing": (lambda: Numbered(lambda i: None), "sample 0: found NoneType"),
     "empty": (lambda: Numbered(by_key, 0), "found no sample, expected at least one"),
     "empty stream": (lambda: Counting(0), "found no sample, expected at least one"),
+    "another part": (
+        lambda: Numbered(lambda i: by_key(i) | {"labels": 0} | ({"z": 1} if i == 4 else {})),
+        r"inputs of sample 4: found .*\['z'\], expected",
+    ),
+    "parts beside one array": (
+        lambda: Numbered(lambda i: ({"a": X[i], "b": X[i]} if i == 4 else X[i], Y[i])),
+        r"inputs of sample 4: found \['a'\], \['b'\], expected one array",
+    ),
+    "labels in parts": (
+        lambda: Numbered(lambda i: (X[i], {"box": X[i], "class": Y[i]})),
+        r"label of sample 0: found \['box'\], \['class'\], expected one array",
+    ),
     "differs": (lambda: Numbered(lambda i: (torch.rand(3), 0)), "sample 0, read twice, came out diff"),
 }  # fmt: skip
 
@@ -192,6 +206,10 @@ def test_a_stream_without_end_says_what_it_needs() -> None:
         (TensorDataset(X, Y), {"random": 1}, "random is 1"),
         (Counting(), {"samples": 0}, "samples is 0"),
         (Counting(), {"samples": 7}, "say how many classes there are"),
+        (iter([(X[0], 0)]), {"samples": 1, "classes": 3}, "can be iterated over once"),
+        (Counting(), {"samples": 7, "classes": 3, "test": 0.2}, "read as they come have no shares"),
+        (TensorDataset(X, Y), {"test": 1.5}, "test is 1.5"),
+        (TensorDataset(X, Y), {"validation": 0.001}, "leaves 30 of 30 samples to train on and 0"),
         (Numbered(lambda i: (X[i], Y[i])), {}, "say how many classes there are"),
         (Numbered(lambda i: (X[i], Y[i])), {"samples": 7, "classes": 3}, "samples is 7, but .* by number"),
     ],
@@ -200,6 +218,40 @@ def test_a_stream_without_end_says_what_it_needs() -> None:
 def test_options_that_make_no_sense_are_refused(given: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         d5.from_torch(given, **options)
+
+
+@pytest.mark.parametrize("made", SAME.values(), ids=SAME)
+def test_shares_are_those_of_the_same_arrays(made: Callable[..., d5.Dataset]) -> None:
+    """Disjoint and complete, and none is read before it is needed."""
+    shares: dict[str, Any] = {"test": 0.2, "validation": 0.3}
+    expected = d5.from_arrays(X, Y, classes=3, **shares)
+    found = made(**shares)
+    for part, split in expected.splits.items():
+        at = np.arange(len(split))
+        for one, other in zip(found.splits[part].take(at), split.take(at), strict=True):
+            assert np.array_equal(one, other)
+    assert equal(trained(found), trained(expected))
+
+
+def test_a_share_reads_no_sample_before_it_is_needed() -> None:
+    numbers: list[int] = []
+
+    def noted(index: int) -> Any:
+        numbers.append(index)
+        return X[index], Y[index]
+
+    made = d5.from_torch(Numbered(noted), test=0.5, classes=3)
+    assert set(numbers) == {0}
+    made.test.take(np.array([1]))
+    assert len(set(numbers)) == 2
+
+
+def test_a_label_that_no_loss_ignores_is_an_error_with_its_number() -> None:
+    """Also where a framework's own loss would ignore it; a masked loss does."""
+    made = d5.from_torch(Numbered(lambda i: (X[i], -100 if i == 4 else Y[i])), classes=3)
+    with pytest.raises(d5.D5Error, match="sample 4 has a label of -100, which the loss does not ignore"):
+        trained(made)
+    trained(made, loss=d5.operators.MaskedCrossEntropyLoss())
 
 
 def test_random_samples_train_where_that_is_said() -> None:
