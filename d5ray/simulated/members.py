@@ -86,9 +86,9 @@ class Members:
         peers = ExchangeVia.PEERS in self.experiment.distributed_optimizer.exchange
         if simulation.servers is not None and not begins:
             simulation.servers.enter(rank)
-        other = self.agents[self.left[0]] if self.left and not begins else None
-        given = other.flat_parameters() if peers and other else None
-        untrained = other.untrained() if other else None
+        first = self.agents[self.left[0]] if self.left and not begins else None
+        given = first.flat_parameters() if peers and first else None
+        untrained = first.untrained() if first else None
         group = self.group(1, rank, len(self.agents))
         absent = tuple(self.gone - {rank})
         self.agents[rank].join_late(LateEntry(group, step, None, {}, given, untrained, absent))

@@ -69,7 +69,8 @@ if TYPE_CHECKING:
 @contextmanager
 def drawing_from(seed: int) -> Iterator[None]:
     """A block whose random numbers follow from a seed; PyTorch's generators are afterwards as before."""
-    with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()):
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(range(torch.cuda.device_count()) if used else ()):
         torch.manual_seed(seed)
         yield
 
