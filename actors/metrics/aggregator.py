@@ -218,8 +218,10 @@ class MetricsAggregator:
         if self._endpoint is not None:
             self._endpoint.stop()
         self._writer.write_table("verdicts", verdicts)
-        now = self._clock.now()  # an event may have come since the row was made: of a death meanwhile
-        self._writer.update_run(**run_row | {"ended": now})
+        # rows, or the event of a death, may have come since the row was made
+        rows = max(run_row["rows"], sum(self._writer.received().values()))
+        arrived = {"ended": self._clock.now(), "rows": rows}
+        self._writer.update_run(**run_row | arrived)
         self._writer.close()
 
     @contextmanager

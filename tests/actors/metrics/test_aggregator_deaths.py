@@ -15,16 +15,27 @@ import pytest
 import ray
 
 import d5ray as d5
+from d5ray.actors.metrics.aggregator import MetricsAggregator
 from d5ray.actors.metrics.keeper import AggregatorKeeper
 from d5ray.errors import DiskFull, RayLost
+from d5ray.metrics.record.schema import VERDICTS
 from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine.checking.checker import violations
 from tests.conftest import wait_until
 from tests.disks import mounted
+from tests.metrics.small_runs import written
 from tests.patience import patience
 
 NO_RECIPE = "the run comes from no recipe: nothing was fixed that it could be held to"
 RESTORED_SECONDS = 60.0  # of an idle machine, at most, in which another aggregator is there
+
+
+def test_the_runs_row_counts_what_arrived_until_the_end(tmp_path: Path) -> None:
+    """Of a run that is interrupted agents still send when the driver has counted: 0 rows there, 400 here."""
+    written(tmp_path, "r", 1, experiment="{}").leave()
+    aggregator = MetricsAggregator(str(tmp_path), "r", again=True)
+    aggregator.close({"status": "interrupted", "rows": 0}, VERDICTS.empty_table())
+    assert Run(tmp_path / "r").row["rows"] == Run(tmp_path / "r").tables()["samples"].num_rows == 400
 
 
 class Slowly(d5.Event):
