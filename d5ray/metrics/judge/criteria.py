@@ -49,10 +49,10 @@ class Metric(ABC):
         super().__init_subclass__()
         for attribute, value in row.items():
             setattr(cls, attribute, value)
-        if "name" in row and "description" not in cls.__dict__:
-            said = " ".join((cls.__doc__ or "").partition("\n\n")[0].split()).removesuffix(".")
+        if "name" in row and "description" not in cls.__dict__ and cls.__doc__:
+            said = " ".join(cls.__doc__.partition("\n\n")[0].split()).removesuffix(".")
             cls.description = said[:1].lower() + said[1:]
-            cls.__doc__ = f"{cls.__doc__}\n\n    Unit {cls.unit}; {cls.aggregation}.\n"
+            cls.__doc__ += f"\n\n    Unit {cls.unit}; {cls.aggregation}.\n"
 
     @abstractmethod
     def estimate(self, run: RunTables) -> Estimate:

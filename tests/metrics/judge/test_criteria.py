@@ -1,10 +1,13 @@
 """Criteria: which can be written, and what the verdict is."""
 
+import inspect
 import math
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import cloudpickle
 import pytest
 
 import d5ray as d5
@@ -17,6 +20,7 @@ from d5ray.metrics.definitions.catalogue import (
     catalogue_rows,
     metric_named,
 )
+from d5ray.metrics.definitions.families import LastEvaluation
 from d5ray.metrics.judge.criteria import Criterion, Metric, RunTables, as_criterion
 from d5ray.metrics.record.schema import VERDICTS, table_of
 from d5ray.metrics.statistics.intervals import Estimate
@@ -51,6 +55,26 @@ class Heat(Metric):
 
     def estimate(self, run: RunTables) -> Estimate:
         return Estimate(300.0, exact=True)
+
+
+def test_a_metric_of_a_family_is_a_row_and_a_docstring() -> None:
+    """Also one's own, on whatever process it comes to; without a docstring nobody knows what it is."""
+
+    class Worst(LastEvaluation, name="worst", direction="min"):
+        """The largest deviation
+        on the test set.
+
+        Of all agents.
+        """
+
+    class Silent(LastEvaluation, name="silent", direction="min"): ...
+
+    for kind in (Worst, pickle.loads(cloudpickle.dumps(Worst))):
+        assert (kind.name, kind.description) == ("worst", "the largest deviation on the test set")
+        assert (kind() <= 0.1).described()["metric"] == "worst"
+        assert "Unit 1; last evaluation, worst over ranks." in str(inspect.getdoc(kind))
+    with pytest.raises(ConfigurationError, match="the metric Silent has no description"):
+        _ = Silent() <= 0.1
 
 
 def test_comparison_with_a_number_makes_a_criterion() -> None:
