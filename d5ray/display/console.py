@@ -122,14 +122,15 @@ _RESULTS: list[IO[str]] = []
 def results_alone() -> None:
     """Keep standard output for results from now on: what is printed goes to standard error.
 
-    So does what libraries in C and C++ print, and processes that this one starts.
+    So does what libraries in C and C++ print, and processes that this one starts; and what this process has
+    printed before into a pipe or a file, where that waits to be written.
     """
-    sys.stdout.flush()
     try:
         kept = os.dup(1)
         os.dup2(2, 1)
     except OSError:  # one of them is closed
         return
+    sys.stdout.flush()
     _RESULTS.append(open(kept, "w", encoding="utf-8", errors="backslashreplace"))  # noqa: PTH123, SIM115
 
 

@@ -33,9 +33,6 @@ def finish(app: Callable[..., Any]) -> None:
     """
     signal.signal(signal.SIGTERM, _interrupt)
     warnings.showwarning = _warn  # type: ignore[assignment]
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
     leave: Callable[[int], NoReturn] = os._exit
     os._exit = _guarded(leave)  # type: ignore[assignment]
     try:
@@ -43,6 +40,9 @@ def finish(app: Callable[..., Any]) -> None:
             from d5ray.display.console import results_alone  # noqa: PLC0415
 
             results_alone()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # which writes what has been printed
         code = code_of(app, sys.argv[1:])
     except Exception as error:  # what shows errors cannot be imported
         code = unloadable.say(error)

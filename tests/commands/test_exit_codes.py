@@ -262,6 +262,7 @@ def test_a_pipe_or_folder_in_the_place_of_a_table_is_an_error(
 
 COMMAND = """
 import os, subprocess, sys
+{first}
 from d5ray.dashboards.terminal.run_tables import as_json
 from d5ray.failures.finish import finish
 
@@ -274,17 +275,19 @@ finish(app)
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("first", "said"),
     [
-        "print('hello')",
-        "os.write(1, b'hello')",
-        "subprocess.run(['echo', 'hello'])",
-        "sys.stdout.write('hello')",
+        ("", "print('hello')"),
+        ("", "os.write(1, b'hello')"),
+        ("", "subprocess.run(['echo', 'hello'])"),
+        ("", "sys.stdout.write('hello')"),
+        ("print('hello')", "pass"),  # as at the top of a recipe that is run as a program
     ],
 )
-def test_json_is_alone_on_standard_output(said: str) -> None:
+def test_json_is_alone_on_standard_output(first: str, said: str) -> None:
     """What a recipe prints, by whatever way, is on standard error, and programs read the result."""
-    words = [sys.executable, "-c", COMMAND.format(said=said), "--json"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    words = [sys.executable, "-c", COMMAND.format(first=first, said=said), "--json"]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=env)
     assert json.loads(done.stdout) == {"verdict": "PASS"}
     assert "hello" in done.stderr
