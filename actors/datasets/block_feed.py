@@ -66,11 +66,12 @@ class _Pass:
         self.blocks: deque[tuple[int, int, Any]] = deque()  # first row, rows, reference
         self.begin = self._end = 0
         self._rows, self._what = rows, what
+        self._failed: DataError | None = None  # what ended it, for all who ask
         self._bundles: Iterator[Any] = _running(dataset, what)
 
     def pieces(self, begin: int, end: int) -> list[Piece]:
         while self._end < end or (end == self._rows and self._end == end):
-            bundle = next(self._bundles, None)
+            bundle = self._next()
             if bundle is None:
                 break
             for reference, rows in _blocks(bundle):
@@ -87,6 +88,15 @@ class _Pass:
             for first, rows, reference in self.blocks
             if first < end and first + rows > begin
         ]
+
+    def _next(self) -> Any:
+        """The next blocks; None at the end. Raises `DataError`, again and again."""
+        if self._failed is None:
+            try:
+                return next(self._bundles, None)
+            except DataError as error:
+                self._failed = error
+        raise self._failed
 
     def let_go(self, row: int) -> None:
         """Let go of the blocks before a row."""

@@ -10,7 +10,8 @@ from d5ray.actors.datasets.ray_rows import Columns, RayRows, check_columns, is_r
 from d5ray.actors.remote import lasting
 from d5ray.checks import check_kind, check_names, shown
 from d5ray.errors import ConfigurationError, D5Error, DataError
-from d5ray.training.datasets.arrays import split_of
+from d5ray.networks.executors.trees import leaves, mapped
+from d5ray.training.datasets.arrays import count_of_classes, split_of
 from d5ray.training.datasets.dataset import MOST_CLASSES, Dataset, Split, class_names
 from d5ray.training.datasets.objects import empty_like
 from d5ray.training.datasets.samples import Samples
@@ -39,8 +40,8 @@ def from_ray(
 
     Args:
         train: the rows to train on; they are counted, for which Ray Data may have to run once.
-        inputs: the column of numbers or tensors of one shape, or several columns of numbers, together a
-            sample (columns,); None: the one beside the labels.
+        inputs: the column of numbers or tensors of one shape, or several: of numbers, which together are a
+            sample (columns,), else a dictionary; None: the one beside the labels.
         labels: the column of the labels.
         validation, test: further ones, which are read into memory.
         classes: their names, or their number; None only for targets that are no classes.
@@ -71,12 +72,7 @@ def from_ray(
         if each is not None:
             splits[part] = _read(f"{part} (ray.data)", each, columns)
     if classes is None:
-        if found.form.label_type.kind == "i":
-            raise ConfigurationError(
-                "classes is None, but labels are read as they are needed: say how many classes there are, "
-                "such as classes=10, or their names"
-            )
-        classes = int(np.prod(found.form.label.shape, dtype=int)) or 1
+        classes = count_of_classes(splits)
     test_samples = splits.get("test", empty_like(found))
     return Dataset(name, found, test_samples, class_names(classes), splits.get("validation"))
 
@@ -108,15 +104,12 @@ def _read(what: str, dataset: Any, columns: Columns) -> Split:
     check_columns(what, columns, list(_asked(what, dataset.schema).names))
     parts: list[tuple[Any, Any]] = []
     total = 0
-    names = (columns.inputs,) if isinstance(columns.inputs, str) else columns.inputs
 
     def read() -> None:
         nonlocal total
         for batch in dataset.iter_batches(batch_size=ROWS, batch_format="numpy"):
-            one = isinstance(columns.inputs, str)
-            x = batch[columns.inputs] if one else np.stack([batch[name] for name in names], axis=1)
-            parts.append((x, batch[columns.labels]))
-            total += x.nbytes
+            parts.append(columns.parts(batch))
+            total += sum(each.nbytes for _, each in leaves(parts[-1]))
             if total > MOST_BYTES:
                 raise DataError(
                     f"{what}: found more than {MOST_BYTES >> 20} MiB, which every agent would hold: give "
@@ -126,8 +119,7 @@ def _read(what: str, dataset: Any, columns: Columns) -> Split:
     _asked(what, read)
     if not parts:
         raise DataError(f"{what}: found no rows, expected at least one sample: add some")
-    x, y = (np.concatenate(each) for each in zip(*parts, strict=True))
-    return split_of(f"{what} ", (x, y))
+    return split_of(f"{what} ", mapped(lambda *each: np.concatenate(each), *parts))
 
 
 def _asked(what: str, ask: Any) -> Any:

@@ -1,7 +1,7 @@
 """The rows of a Ray Data set as samples, streamed to the agents"""
 
-import hashlib
 import uuid
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from d5ray.actors.calls import ActorLate, get
 from d5ray.errors import D5Error, DataError, nearest
-from d5ray.training.datasets.numbers import BROAD
-from d5ray.training.datasets.one_by_one import LOOKED_AT
+from d5ray.networks.executors.trees import Tree, leaves, mapped
 from d5ray.training.datasets.sample_form import SampleForm, fitted
 from d5ray.training.datasets.samples import Array, Labels
 from d5ray.training.datasets.stream import SampleStream
@@ -24,21 +23,34 @@ KEPT: Final = 2  # blocks that an agent keeps, besides those of the rows that it
 @final
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a row: one with its inputs, or several of numbers that make them; and its labels."""
+    """The columns of a row: one with its inputs, or several, and its labels.
+
+    Several columns of numbers make an array (columns,), others a dictionary of what is in each.
+    """
 
     inputs: str | tuple[str, ...]
     labels: str
 
-    def of(self, block: Any, begin: int, end: int) -> tuple[Array, Array]:
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that are read."""
+        return (*((self.inputs,) if isinstance(self.inputs, str) else self.inputs), self.labels)
+
+    def of(self, block: Any, begin: int, end: int) -> tuple[Tree, Array]:
         """Inputs (n, ...) and labels (n, ...) of some rows of a block."""
         from ray.data.block import BlockAccessor  # noqa: PLC0415 - it takes a second to import
 
-        names = (self.inputs,) if isinstance(self.inputs, str) else self.inputs
         rows = BlockAccessor.for_block(BlockAccessor.for_block(block).slice(begin, end, copy=False))
-        found = rows.to_numpy([*names, self.labels])
+        return self.parts(rows.to_numpy(list(self.names)))
+
+    def parts(self, found: Mapping[str, Array]) -> tuple[Tree, Array]:
+        """Inputs (n, ...) and labels (n, ...) of rows whose columns these are."""
         if isinstance(self.inputs, str):
             return found[self.inputs], found[self.labels]
-        return np.stack([found[name] for name in names], axis=1), found[self.labels]
+        inputs = {name: found[name] for name in self.inputs}
+        if any(each.ndim > 1 or each.dtype == object for each in inputs.values()):
+            return inputs, found[self.labels]
+        return np.stack(list(inputs.values()), axis=1), found[self.labels]
 
 
 @final
@@ -57,7 +69,7 @@ class RayRows(SampleStream):
         self._reader = ""
         self._blocks: dict[Any, Any] = {}
         inputs, labels = self._rows(0, 0, 1)[0]
-        self.form = SampleForm.of(what, (inputs[0], labels[0]))
+        self.form = SampleForm.of(what, (_part(inputs, 0), labels[0]))
         self.sample_shape = self.form.sample_shape
 
     def __len__(self) -> int:
@@ -72,45 +84,39 @@ class RayRows(SampleStream):
         get([self.feed.register.remote(mine._reader)], SECONDS, "take note of a reader")
         return mine
 
-    @property
-    def highest_label(self) -> int:
-        return self.classes - 1 if self.form.label_type == BROAD["i"] else -1
-
-    def take_in(self, epoch: int, indices: npt.NDArray[np.int64]) -> tuple[Array, Labels]:
+    def take_in(self, epoch: int, indices: npt.NDArray[np.int64]) -> tuple[Tree, Labels]:
         form = self.form
-        inputs, labels = form.empty(len(indices))
         if not len(indices):
-            return inputs, labels
+            return form.empty(0)
         begin, end = int(indices.min()), int(indices.max()) + 1
         all_inputs, all_labels = form.empty(end - begin)
         at = 0
         for some_inputs, some_labels in self._rows(epoch, begin, end):
             here = slice(at, at + len(some_labels))
-            self._put(begin + at, (some_inputs, some_labels), (all_inputs[here], all_labels[here]))
+            self._put(begin + at, some_inputs, some_labels, _part(all_inputs, here), all_labels[here])
             at = here.stop
-        inputs[:], labels[:] = all_inputs[indices - begin], all_labels[indices - begin]
+        inputs, labels = _part(all_inputs, indices - begin), all_labels[indices - begin]
         form.check(self.what, indices, inputs, labels, self.classes)
         return inputs, labels
 
-    def add_to(self, digest: "hashlib._Hash", part: str) -> None:
-        """Add schema, number and first rows."""
-        digest.update(f"{part} ray {self.schema} {self.columns} {self.samples} {self.form}\n".encode())
-        for array in self.take(np.arange(min(LOOKED_AT, self.samples))):
-            digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+    def _told(self) -> str:
+        return f"ray {self.schema} {self.columns}"
 
-    def _put(self, first: int, given: tuple[Array, Array], rooms: tuple[Array, Labels]) -> None:
+    def _put(self, first: int, given: Tree, truth: Array, inputs: Tree, labels: Labels) -> None:
         """Write rows (n, ...) into their places; raises `DataError` with the number of a wrong one."""
-        if any(each.dtype == object for each in given):
-            for at, raw in enumerate(zip(*given, strict=True)):
-                self.form.put(self.what, first + at, raw, at, *rooms)
+        arrays = [(f"inputs{place}", each) for place, each in leaves(given)]
+        rooms = [each for _, each in leaves(inputs)]
+        if any(each.dtype == object for each in (truth, *(each for _, each in arrays))):
+            for at in range(len(truth)):
+                self.form.put(self.what, first + at, (_part(given, at), truth[at]), at, inputs, labels)
             return
-        for part, found, room in zip(("inputs", "label"), given, rooms, strict=True):
-            if found.shape != room.shape:
-                found = fitted(f"{self.what}: {part} of sample {first}", found[0], room.shape[1:], room.dtype)
+        for (part, found), room in zip((*arrays, ("label", truth)), (*rooms, labels), strict=True):
             called = f"{self.what}: {part} of sample {first}"
+            if found.shape != room.shape:
+                found = fitted(called, found[0], room.shape[1:], room.dtype)
             room[...] = fitted(called, found, room.shape, room.dtype)
 
-    def _rows(self, epoch: int, begin: int, end: int) -> list[tuple[Array, Array]]:
+    def _rows(self, epoch: int, begin: int, end: int) -> list[tuple[Tree, Array]]:
         """The rows [begin, end) of an epoch, block by block."""
         try:
             (pieces,) = get(
@@ -133,10 +139,14 @@ class RayRows(SampleStream):
             raise DataError(f"{self.what}: rows {begin} to {end - 1} are no arrays: {error}") from error
 
 
+def _part(tree: Tree, at: Any) -> Tree:
+    """The rows at a place, or at several, of every array."""
+    return mapped(lambda each: each[at], tree)
+
+
 def check_columns(what: str, columns: Columns, names: list[str]) -> None:
     """Raise `DataError` for a column that there is not."""
-    asked = (columns.inputs,) if isinstance(columns.inputs, str) else columns.inputs
-    for name in (*asked, columns.labels):
+    for name in columns.names:
         if name not in names:
             raise DataError(f"{what} has no column {name!r}: {nearest(name, names)}")
 

@@ -1,32 +1,25 @@
 """Samples that are read one by one from what holds them, and checked as they are"""
 
-import hashlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.networks.executors.trees import Tree, leaves
-from d5ray.training.datasets.numbers import BROAD
-from d5ray.training.datasets.sample_form import Read, SampleForm, guarded
+from d5ray.networks.executors.trees import Tree
+from d5ray.training.datasets.sample_form import LOOKED_AT, FormedSamples, Read, SampleForm, guarded
 from d5ray.training.datasets.samples import Labels, OnDemand
 
-LOOKED_AT: Final = 64  # samples that enter a fingerprint
 
-
-class OneByOne(OnDemand, ABC):
+class OneByOne(FormedSamples, OnDemand, ABC):
     """Samples with a number each, of which reading gives one; the first says the shapes and types of all.
 
     A subclass says how many there are, reads one, and then calls `_begin`. Reading is for one thread at a
     time: what a user's object holds may not bear two.
     """
-
-    what: str  # holds them, for errors
-    classes: int
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -34,10 +27,6 @@ class OneByOne(OnDemand, ABC):
     @abstractmethod
     def _read(self, index: int) -> Read:
         """Inputs and label of a sample. It may raise anything."""
-
-    @abstractmethod
-    def _told(self) -> str:
-        """What samples are made from, for the fingerprint: equal in every process and on every machine."""
 
     def _begin(self, what: str, classes: int) -> None:
         """Learn from the first sample what all are like; raises `DataError`."""
@@ -69,17 +58,8 @@ class OneByOne(OnDemand, ABC):
         """The labels of all samples, for which every one of them is read, at the first use."""
         return self.take(np.arange(len(self)))[1]
 
-    @property
-    def highest_label(self) -> int:
-        return self.classes - 1 if len(self) and self.form.label_type == BROAD["i"] else -1
-
-    def add_to(self, digest: "hashlib._Hash", part: str) -> None:
-        """Add what the samples come from, how many they are, and the bytes of 64, evenly spread."""
-        digest.update(f"{part} {self._told()} {len(self)} {self.form}\n".encode())
-        for _, array in leaves(self._looked_at()):
-            digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
-
     def _looked_at(self) -> Tree:
+        """Sixty-four, evenly spread."""
         some = np.unique(np.linspace(0, max(0, len(self) - 1), LOOKED_AT).round().astype(np.int64))
         return self.take(some[: len(self)])
 

@@ -1,20 +1,23 @@
 """The shape and the type that all samples have which are read one by one, and a sample put into a batch"""
 
+import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any, TypeVar, final
+from typing import Any, Final, TypeVar, final
 
 import numpy as np
 
 from d5ray.errors import D5Error, DataError, first_line
 from d5ray.networks.executors.trees import Tree, form_of, is_inner, leaves, mapped
 from d5ray.training.datasets.numbers import BROAD, PIXELS, as_numpy, broad, check_labels, first_not_finite
-from d5ray.training.datasets.samples import Array, Labels, Shape
+from d5ray.training.datasets.samples import Array, Labels, Samples, Shape
 
 Read = tuple[Any, Any]  # inputs and label of one sample, as whatever holds numbers
 T = TypeVar("T")
+LOOKED_AT: Final = 64  # samples that enter a fingerprint
 
 
 @final
@@ -134,6 +137,32 @@ class SampleForm:
                     "expected a finite number that float32 can hold: fill, mend or leave out such samples"
                 )
         check_labels(f"{what}:", labels, classes, numbers)
+
+
+class FormedSamples(Samples, ABC):
+    """Samples that are read as they are needed, of which the first one says the shapes and types of all."""
+
+    what: str  # holds them, for errors
+    form: SampleForm
+    classes: int
+
+    @abstractmethod
+    def _told(self) -> str:
+        """What samples are made from, for the fingerprint: equal in every process and on every machine."""
+
+    @abstractmethod
+    def _looked_at(self) -> Tree:
+        """The samples that enter the fingerprint."""
+
+    @property
+    def highest_label(self) -> int:
+        return self.classes - 1 if len(self) and self.form.label_type == BROAD["i"] else -1
+
+    def add_to(self, digest: "hashlib._Hash", part: str) -> None:
+        """Add what the samples come from, how many they are, and the bytes of some."""
+        digest.update(f"{part} {self._told()} {len(self)} {self.form}\n".encode())
+        for _, array in leaves(self._looked_at()):
+            digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
 
 
 def _stacked(values: list[Any], room: Array) -> bool:

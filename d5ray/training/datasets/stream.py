@@ -1,6 +1,5 @@
 """Streams: samples that come one after the other, of which one goes back only by beginning anew"""
 
-import hashlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -13,21 +12,19 @@ import numpy.typing as npt
 
 from d5ray.checks import check_count
 from d5ray.errors import DataError
-from d5ray.identity.canonical import digest as sha256_of_parts
+from d5ray.identity.canonical import digest
 from d5ray.networks.executors.trees import Tree, leaves, mapped
 from d5ray.training.datasets.dataset import MOST_CLASSES, Split
 from d5ray.training.datasets.fields import Fields
-from d5ray.training.datasets.numbers import BROAD
-from d5ray.training.datasets.one_by_one import LOOKED_AT
-from d5ray.training.datasets.sample_form import SampleForm, guarded
-from d5ray.training.datasets.samples import Labels, Samples
+from d5ray.training.datasets.sample_form import LOOKED_AT, FormedSamples, SampleForm, guarded
+from d5ray.training.datasets.samples import Labels
 
 MOST_BYTES: Final = 1 << 30  # of a stream that is read into memory
 MOST_SAMPLES: Final = 1 << 18
 AT_ONCE: Final = 1024  # samples that are put together at a time
 
 
-class SampleStream(Samples, ABC):
+class SampleStream(FormedSamples, ABC):
     """Samples that come in an order of their own; an epoch is as many of them as it has samples.
 
     Sample i of epoch e is the one at place e × length + i. It needs `OrderedSampler`, and agents share it as
@@ -52,6 +49,10 @@ class SampleStream(Samples, ABC):
 
     @abstractmethod
     def take_in(self, epoch: int, indices: npt.NDArray[np.int64]) -> tuple[Tree, Labels]: ...
+
+    def _looked_at(self) -> Tree:
+        """The first ones, by a reader of its own."""
+        return copy(self).take(np.arange(min(LOOKED_AT, len(self))))
 
 
 @final
@@ -88,10 +89,6 @@ class Iterated(SampleStream):
     def opened(self) -> "Iterated":
         return copy(self)
 
-    @property
-    def highest_label(self) -> int:
-        return self.classes - 1 if self.form.label_type == BROAD["i"] else -1
-
     def take_in(self, epoch: int, indices: npt.NDArray[np.int64]) -> tuple[Tree, Labels]:
         form = self.form
         inputs, labels = form.empty(len(indices))
@@ -102,12 +99,8 @@ class Iterated(SampleStream):
         form.check(self.what, indices + epoch * self.samples, inputs, labels, self.classes)
         return inputs, labels
 
-    def add_to(self, digest: "hashlib._Hash", part: str) -> None:
-        """The class of what is iterated over, and its first samples."""
-        told = f"stream {sha256_of_parts(type(self.items))} {self.fields} {self.samples} {self.form}"
-        digest.update(f"{part} {told}\n".encode())
-        for _, array in leaves(self.opened().take(np.arange(min(LOOKED_AT, self.samples)))):
-            digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+    def _told(self) -> str:
+        return f"stream {digest(type(self.items))} {self.fields}"
 
     def _rewind(self) -> None:
         self._lock = threading.Lock()

@@ -32,16 +32,15 @@ class Items(OneByOne):
         return self.fields.of(self.items[index], f"{self.what}: sample {index}")
 
     def _read_many(self, indices: list[int]) -> Iterable[Read]:
-        many = getattr(
-            self.items, "__getitems__", None
-        )  # PyTorch's protocol, for those that read more at once
-        if many is None:
-            return super()._read_many(indices)
+        many = getattr(self.items, "__getitems__", None)  # PyTorch's protocol, for more at once
         try:
-            found = list(many(indices))
+            found = [] if many is None else list(many(indices))
         except Exception:  # which of them it is, reading one by one says
+            found = []
+        if len(found) != len(indices):
             return super()._read_many(indices)
-        return [self.fields.of(each, f"{self.what}: a sample") for each in found]
+        named = zip(indices, found, strict=True)
+        return [self.fields.of(each, f"{self.what}: sample {index}") for index, each in named]
 
     def _told(self) -> str:
         return f"items {digest(type(self.items))} {self.fields} {getattr(self.items, 'told', '')}"

@@ -44,6 +44,21 @@ def test_blocks_are_let_go_behind_the_last_reader() -> None:
     assert bundles.runs == 3
 
 
+def test_all_who_ask_hear_what_ended_an_epoch() -> None:
+    """The first reader is told of the mistake, and so are the others."""
+
+    class Failing(Bundles):
+        def iter_internal_ref_bundles(self) -> Iterator[Any]:
+            yield from super().iter_internal_ref_bundles()
+            raise ValueError("a bad row")
+
+    feed = BlockFeed(Failing(4, 4), 12, "rows")
+    for reader in "ab":
+        with pytest.raises(DataError, match="its rows cannot be had: ValueError: a bad row"):
+            feed.pieces(reader, 0, 8, 12)
+    assert feed.pieces("a", 0, 0, 3) == [("block 0", 0, 3)]
+
+
 @pytest.mark.parametrize(("sizes", "found"), [((4, 4), "fewer"), ((4, 4, 5), "more")])
 def test_an_epoch_of_another_length_is_an_error(sizes: tuple[int, ...], found: str) -> None:
     with pytest.raises(DataError, match=f"epoch 0: found {found} than the 12 rows"):

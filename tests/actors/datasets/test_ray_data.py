@@ -11,6 +11,7 @@ from ray.data import DataContext
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError, DataError
+from d5ray.networks.executors.trees import leaves
 from d5ray.training.batches.loader import Loader
 from d5ray.training.samplers import OrderedSampler, Shards
 
@@ -100,6 +101,33 @@ def test_columns_of_numbers_make_a_sample_and_other_splits_are_in_memory() -> No
         "test": 4,
         "validation": 9,
     }
+
+
+TOKENS = RNG.integers(0, 9, (9, 4))
+COLUMNS: dict[str, Any] = {  # what a row has beside its label
+    "lists": [{"x": [float(at), 1.0]} for at in range(9)],
+    "numbers": [{"x": at} for at in range(9)],
+    "pixels": [{"x": np.full((2, 3), at, np.uint8)} for at in range(9)],
+    "several lists": [{"ids": ids.tolist(), "mask": [1] * 4} for ids in TOKENS],
+    "lists and numbers": [{"ids": ids.tolist(), "at": at / 2} for at, ids in enumerate(TOKENS)],
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_rows_of_any_columns_are_those_of_arrays(kind: str) -> None:
+    """Streamed and in memory: types, shapes and values, and several columns as a dictionary."""
+    given = COLUMNS[kind]
+    columns = {name: np.array([row[name] for row in given]) for name in given[0]}
+    inputs = columns if len(columns) > 1 else columns["x"]
+    expected = d5.from_arrays(inputs, np.arange(9) % 3).train
+    table = ray.data.from_items([row | {"label": at % 3} for at, row in enumerate(given)])
+    made = d5.from_ray(table, inputs=tuple(columns) if len(columns) > 1 else "x", test=table, classes=3)
+    for split in (made.train, made.test):
+        found = leaves(split.take(np.arange(9)))
+        for (place, one), (other, array) in zip(
+            found, leaves((expected.inputs, expected.labels)), strict=True
+        ):
+            assert place == other and one.dtype == array.dtype and np.array_equal(one, array)
 
 
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {

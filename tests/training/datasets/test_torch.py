@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError, DataError
@@ -133,6 +133,13 @@ def fails_at_four(index: int) -> Any:
     return X[index], Y[index]
 
 
+class Short(Subset[Any]):
+    """It gives one sample whatever it is asked for."""
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [self.dataset[indices[0]]]
+
+
 NAN = torch.where(torch.arange(6) == 2, torch.nan, 1.0)
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "raises": (lambda: Numbered(fails_at_four), r"sample 4 cannot be read: KeyError: 'no such file'"),
@@ -158,6 +165,11 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Numbered(lambda i: ({"a": X[i], "b": X[i]} if i == 4 else X[i], Y[i])),
         r"inputs of sample 4: found \['a'\], \['b'\], expected one array",
     ),
+    "no label in a part of a data set": (
+        lambda: Subset(Numbered(lambda i: {"x": X[i], "label" if i == 4 else "labels": 0}), range(30)),
+        "sample 4 has no 'labels': did you mean 'label'?",
+    ),
+    "fewer than were asked for": (lambda: Short(Numbered(fails_at_four), range(30)), "sample 4 cannot be"),
     "labels in parts": (
         lambda: Numbered(lambda i: (X[i], {"box": X[i], "class": Y[i]})),
         r"label of sample 0: found \['box'\], \['class'\], expected one array",
