@@ -1,14 +1,17 @@
 """MaskedCrossEntropyLoss: the mean of −log softmax(scores)[label] over the labels that count"""
 
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.loss import Loss
+from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss, check_classes, check_scores
 
 if TYPE_CHECKING:
     import torch
+
+ALL: Final = SoftmaxCrossEntropyLoss()
 
 
 @final
@@ -29,44 +32,26 @@ class MaskedCrossEntropyLoss(Loss):
         self.ignored: int = int(ignored)
 
     def check(self, output_shape: tuple[int, ...], classes: int) -> None:
-        if len(output_shape) < 2 or output_shape[-1] != classes:
-            raise ConfigurationError(
-                f"the model's output has the shape {output_shape}, but {self!r} over {classes} classes needs "
-                f"(batch, {classes}), or (batch, length, {classes}) for sequences: let the model's last "
-                f"layer give {classes} scores per label"
-            )
+        check_classes(self, output_shape, classes)
 
     def numpy(self, scores: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> float:
+        check_scores(self, scores.shape, labels.shape)
         kept = labels != self.ignored
-        if not kept.any():
-            return 0.0
-        chosen = scores[kept]  # (M, classes)
-        shifted = chosen - chosen.max(axis=-1, keepdims=True)
-        own = np.take_along_axis(shifted, labels[kept][:, None], axis=-1)[:, 0]
-        return float((np.log(np.exp(shifted).sum(axis=-1)) - own).mean())
+        return ALL.numpy(scores[kept], labels[kept]) if kept.any() else 0.0
 
     def numpy_gradient(
         self, scores: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]
     ) -> np.ndarray[Any, Any]:
-        kept = labels != self.ignored
-        gradient = np.zeros_like(scores)
+        check_scores(self, scores.shape, labels.shape)
+        kept, gradient = labels != self.ignored, np.zeros_like(scores)
         if kept.any():
-            chosen = scores[kept]
-            exponentials = np.exp(chosen - chosen.max(axis=-1, keepdims=True))
-            found = exponentials / exponentials.sum(axis=-1, keepdims=True)
-            found[np.arange(len(found)), labels[kept]] -= 1.0
-            gradient[kept] = found / len(found)
+            gradient[kept] = ALL.numpy_gradient(scores[kept], labels[kept])
         return gradient
 
     def torch(self, scores: "torch.Tensor", labels: "torch.Tensor") -> "torch.Tensor":
         from torch.nn.functional import cross_entropy  # noqa: PLC0415 - loaded when asked for
 
-        if scores.shape[:-1] != labels.shape:
-            raise ConfigurationError(
-                f"the model's output has the shape {tuple(scores.shape)} for labels of shape "
-                f"{tuple(labels.shape)}, but {self!r} needs scores for every label: choose a model whose "
-                "output has the labels' shape and the classes as one more axis at its end"
-            )
+        check_scores(self, scores.shape, labels.shape)
         flat, truth = scores.flatten(end_dim=-2), labels.flatten()
         total = cross_entropy(flat, truth, ignore_index=self.ignored, reduction="sum")
         return total / truth.ne(self.ignored).sum().clamp(min=1)

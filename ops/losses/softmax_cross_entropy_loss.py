@@ -25,13 +25,7 @@ class SoftmaxCrossEntropyLoss(Loss):
     weighted = False
 
     def check(self, output_shape: tuple[int, ...], classes: int) -> None:
-        if len(output_shape) < 2 or output_shape[-1] != classes:
-            shown = "(" + ", ".join(["batch", *map(str, output_shape[1:])]) + ")"
-            raise ConfigurationError(
-                f"the model's output has the shape {shown}, but {self.name} over {classes} classes needs "
-                f"(batch, {classes}), or (batch, length, {classes}) for sequences: let the model's last "
-                f"layer give {classes} scores per label"
-            )
+        check_classes(self, output_shape, classes)
 
     def numpy(self, scores: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> float:
         check_scores(self, scores.shape, labels.shape)
@@ -60,11 +54,22 @@ class SoftmaxCrossEntropyLoss(Loss):
         return cross_entropy(scores.flatten(end_dim=-2), labels.flatten())
 
 
+def check_classes(loss: Loss, output_shape: tuple[int, ...], classes: int) -> None:
+    """Raise `ConfigurationError` unless the last axis of a model's output (batch, ...) are the classes."""
+    if len(output_shape) < 2 or output_shape[-1] != classes:
+        shown = "(" + ", ".join(["batch", *map(str, output_shape[1:])]) + ")"
+        raise ConfigurationError(
+            f"the model's output has the shape {shown}, but {type(loss).__name__} over {classes} classes "
+            f"needs (batch, {classes}), or (batch, length, {classes}) for sequences: let the model's last "
+            f"layer give {classes} scores per label"
+        )
+
+
 def check_scores(loss: Loss, scores: Sequence[int], labels: Sequence[int]) -> None:
     """Raise `ConfigurationError` unless there is a row of scores for every label."""
     if scores[:-1] != labels:
         raise ConfigurationError(
             f"the model's output has the shape {tuple(scores)} for labels of shape {tuple(labels)}, but "
-            f"{loss.name} needs scores for every label: choose a model whose output has the labels' shape "
-            "and the classes as one more axis at its end"
+            f"{type(loss).__name__} needs scores for every label: choose a model whose output has the "
+            "labels' shape and the classes as one more axis at its end"
         )

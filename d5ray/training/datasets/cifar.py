@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from d5ray.checks import check_kind
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.training.datasets.cifar_classes import CIFAR10, CIFAR100_COARSE, CIFAR100_FINE
 from d5ray.training.datasets.cifar_records import Records, read_binary, read_pickled
@@ -14,7 +15,6 @@ from d5ray.training.datasets.dataset import Dataset, Split
 from d5ray.training.datasets.download import fetch
 from d5ray.training.datasets.pixels import checked_labels, scaled
 from d5ray.training.datasets.published_files import (
-    check_flag,
     check_published,
     find,
     folders_of,
@@ -116,8 +116,8 @@ def _load(
     download: bool,
     checksum: bool,
 ) -> Dataset:
-    check_flag("checksum", checksum)
-    check_flag("download", download)
+    check_kind("checksum", checksum, bool, "True or False")
+    check_kind("download", download, bool, "True or False")
     edition, place = _locate(name, editions, root, download, checksum)
     if checksum and place.is_file():
         check_published(name, place)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from d5ray.checks import check_count, check_number
 from d5ray.errors import ConfigurationError
 from d5ray.training.datasets.dataset import Dataset, Split
 
@@ -24,18 +25,8 @@ def load_digits(*, split_seed: int = 500, test_fraction: float = 0.2) -> Dataset
     Source: E. Alpaydin, C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning
     Repository (1998), doi:10.24432/C50P49; the test part, as scikit-learn ships it.
     """
-    if isinstance(split_seed, bool) or not isinstance(split_seed, int) or split_seed < 0:
-        raise ConfigurationError(
-            f"split_seed={split_seed!r}: expected an integer, 0 or more: set split_seed=500"
-        )
-    if (
-        isinstance(test_fraction, bool)
-        or not isinstance(test_fraction, int | float)
-        or not 0 < test_fraction < 1
-    ):
-        raise ConfigurationError(
-            f"test_fraction={test_fraction!r}: expected a number above 0 and below 1: set test_fraction=0.2"
-        )
+    check_count("split_seed", split_seed, 0)
+    check_number("test_fraction", test_fraction, low=0.0, low_included=False, high=1.0)
     from sklearn import datasets  # noqa: PLC0415 (half a second to import; other data sets do not need it)
 
     images, labels = datasets.load_digits(return_X_y=True)

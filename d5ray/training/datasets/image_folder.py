@@ -8,12 +8,13 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.checks import check_count, check_names, check_path, check_share
+from d5ray.checks import check_names, check_path
 from d5ray.errors import DataError
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.image_files import decoded, image_shape
 from d5ray.training.datasets.published_files import by_hand, folders_of, unreadable
-from d5ray.training.datasets.samples import Array, Classified, Labels, Samples, Subset, divided
+from d5ray.training.datasets.samples import Array, Classified, Labels
+from d5ray.training.datasets.splitting import with_test
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp", ".gif")
 
@@ -86,20 +87,15 @@ def load_image_folder(
     Without a folder to test on, a share of the training images does, chosen by `split_seed`; without a
     folder `train` the classes lie in `path` itself.
     """
-    check_share("test_fraction", test_fraction)
-    check_count("split_seed", split_seed, 0)
     folder = check_path("path", path).absolute()
     inner = folder / "train" if (folder / "train").is_dir() else folder
     found = ImageFolder(inner, size, channels=channels)
     held = [folder / name for name in ("val", "test") if inner != folder and (folder / name).is_dir()]
-    train: Samples = found
+    tests = None
     if held:
         _check_known(held[0], found)
-        test: Samples = ImageFolder(held[0], size, channels=channels, classes=found.classes)
-    else:
-        training, testing = divided(len(found), test_fraction, split_seed)
-        train, test = Subset(found, training), Subset(found, testing)
-    return Dataset(folder.name, train, test, found.classes)
+        tests = ImageFolder(held[0], size, channels=channels, classes=found.classes)
+    return with_test(folder.name, found, tests, found.classes, test_fraction, split_seed)
 
 
 def load_imagenet(

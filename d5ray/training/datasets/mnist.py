@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+from d5ray.checks import check_kind
 from d5ray.training.datasets.dataset import Dataset, Split
 from d5ray.training.datasets.download import fetch
 from d5ray.training.datasets.idx import read_idx
 from d5ray.training.datasets.pixels import checked_labels, scaled
 from d5ray.training.datasets.published_files import (
-    check_flag,
     check_published,
     find,
     folders_of,
@@ -70,8 +70,8 @@ def load_fashion_mnist(root: Path, download: bool, *, checksum: bool = True) -> 
 
 
 def _load(name: str, classes: tuple[str, ...], root: Path, download: bool, checksum: bool) -> Dataset:
-    check_flag("checksum", checksum)
-    check_flag("download", download)
+    check_kind("checksum", checksum, bool, "True or False")
+    check_kind("download", download, bool, "True or False")
     paths = _locate(name, root, download, checksum)
     if checksum:
         for path in paths:

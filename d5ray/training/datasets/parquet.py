@@ -2,16 +2,17 @@
 
 import hashlib
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.checks import check_count, check_items, check_names, check_share
+from d5ray.checks import check_count, check_items, check_names
 from d5ray.errors import ConfigurationError, D5Error, DataError, first_line
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.row_groups import RowGroups
-from d5ray.training.datasets.samples import Array, Classified, Labels, Samples, Shape, Subset, divided
+from d5ray.training.datasets.samples import Array, Classified, Labels, Shape
+from d5ray.training.datasets.splitting import with_test
 from d5ray.training.datasets.table_columns import content_of, labels_of
 
 CACHE_BYTES = 1 << 28
@@ -124,19 +125,7 @@ def load_parquet(
 
     Without files to test on, a share of the training rows does, chosen by `split_seed`.
     """
-    check_share("test_fraction", test_fraction)
-    check_count("split_seed", split_seed, 0)
-    given = (inputs, labels)
-    found = Parquet(
-        train, *given, shape=shape, size=size, channels=channels, classes=classes, cache_bytes=cache_bytes
-    )
-    training: Samples = found
-    if test is not None:
-        testing: Samples = Parquet(
-            test, *given, shape=shape, size=size, channels=channels, classes=found.classes,
-            cache_bytes=cache_bytes,
-        )  # fmt: skip
-    else:
-        first, second = divided(len(found), test_fraction, split_seed)
-        training, testing = Subset(found, first), Subset(found, second)
-    return Dataset("parquet", training, testing, found.classes)
+    options: dict[str, Any] = {"shape": shape, "size": size, "channels": channels, "cache_bytes": cache_bytes}
+    found = Parquet(train, inputs, labels, classes=classes, **options)
+    tests = None if test is None else Parquet(test, inputs, labels, classes=found.classes, **options)
+    return with_test("parquet", found, tests, found.classes, test_fraction, split_seed)

@@ -118,9 +118,3 @@ def unreadable(path: Path, error: Exception) -> DataError:
         "a readable, complete file",
         f"check its rights, or {FETCH_AGAIN}",
     )
-
-
-def check_flag(name: str, value: object) -> None:
-    """Raise ConfigurationError unless an option is True or False (the text "false" would count as true)."""
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"{name}={value!r}: expected True or False: set {name}=True")

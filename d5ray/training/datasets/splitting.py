@@ -1,6 +1,6 @@
 """Parts of the samples to test and to validate on"""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -57,7 +57,12 @@ def _some(samples: Samples, indices: Indices) -> Samples:
 
 
 def with_test(
-    name: str, found: Samples, tests: Samples | None, classes: int, test_fraction: float, split_seed: int
+    name: str,
+    found: Samples,
+    tests: Samples | None,
+    classes: Iterable[str] | int,
+    test_fraction: float,
+    split_seed: int,
 ) -> Dataset:
     """The data set of these samples; without others to test on, with a share of them, chosen by the seed."""
     check_share("test_fraction", test_fraction)
