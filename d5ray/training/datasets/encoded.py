@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -9,7 +10,25 @@ import numpy as np
 from d5ray.checks import check_count, check_items
 from d5ray.errors import DataError
 from d5ray.training.datasets.image_files import decoded, image_shape
+from d5ray.training.datasets.published_files import unreadable
 from d5ray.training.datasets.samples import Array, Shape
+
+
+def files_in(path: Path, pattern: str, kind: str) -> tuple[Path, ...]:
+    """A file, or those of a folder with such names, in their order; raises `DataError` without any."""
+    try:
+        if path.is_dir():
+            found = tuple(sorted(each for each in path.iterdir() if each.match(pattern) and each.is_file()))
+        else:
+            found = (path,) if path.is_file() else ()
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if not found:
+        raise DataError(
+            f"{path}: found no {kind} file, expected one, or a folder with files {pattern}: check the path, "
+            "and that every node has it"
+        )
+    return found
 
 
 @final

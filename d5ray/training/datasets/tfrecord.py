@@ -10,7 +10,7 @@ import numpy as np
 from d5ray.checks import check_count, check_path
 from d5ray.errors import ConfigurationError, DataError, nearest
 from d5ray.training.datasets.dataset import Dataset
-from d5ray.training.datasets.encoded import Decoding
+from d5ray.training.datasets.encoded import Decoding, files_in
 from d5ray.training.datasets.one_by_one import OneByOne
 from d5ray.training.datasets.published_files import unreadable
 from d5ray.training.datasets.sample_form import Read
@@ -19,7 +19,6 @@ from d5ray.training.datasets.splitting import with_test
 
 HEAD: Final = struct.Struct("<QI")  # the length of a record, and its checksum
 TAIL: Final = 4  # bytes: the checksum of the record
-SUFFIXES: Final = (".tfrecord", ".tfrecords")
 
 
 @final
@@ -57,7 +56,7 @@ class TFRecord(OneByOne):
         self.path, self.names = check_path("path", path).absolute(), (inputs, labels)
         check_count("classes", classes)
         self.decoding = Decoding.of(shape, size, channels)
-        self._files = _files(self.path)
+        self._files = files_in(self.path, "*.tfrecord*", "TFRecord")
         found = [(number, *place) for number, file in enumerate(self._files) for place in _places(file)]
         self._places = np.array(found, np.int64).reshape(-1, 3)  # file, first byte, bytes
         if not found:
@@ -111,23 +110,6 @@ def load_tfrecord(
     found = TFRecord(train, classes, **options)
     tests = None if test is None else TFRecord(test, classes, **options)
     return with_test("tfrecord", found, tests, classes, test_fraction, split_seed)
-
-
-def _files(path: Path) -> tuple[Path, ...]:
-    try:
-        if path.is_dir():
-            listed = sorted(each for each in path.iterdir() if each.is_file())
-            found = tuple(each for each in listed if any(end in each.name for end in SUFFIXES))
-        else:
-            found = (path,) if path.is_file() else ()
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if not found:
-        raise DataError(
-            f"{path}: found no TFRecord file, expected one, or a folder with files *.tfrecord: check the "
-            "path, and that every node has it"
-        )
-    return found
 
 
 def _places(path: Path) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ import numpy as np
 from d5ray.checks import check_count, check_path
 from d5ray.errors import ConfigurationError, DataError, first_line, nearest
 from d5ray.training.datasets.dataset import Dataset
-from d5ray.training.datasets.encoded import Decoding
+from d5ray.training.datasets.encoded import Decoding, files_in
 from d5ray.training.datasets.image_folder import SUFFIXES
 from d5ray.training.datasets.one_by_one import OneByOne
 from d5ray.training.datasets.published_files import unreadable
@@ -59,7 +59,7 @@ class WebDataset(OneByOne):
         self.path, self.endings = check_path("path", path).absolute(), (inputs, labels)
         check_count("classes", classes)
         self.decoding = Decoding.of(shape, size, channels)
-        self._files = _tars(self.path)
+        self._files = files_in(self.path, "*.tar", "tar")
         self._names: list[str] = []
         places: list[tuple[int, ...]] = []  # file, and first byte, bytes and ending of inputs and label
         for number, file in enumerate(self._files):
@@ -127,22 +127,6 @@ def load_webdataset(
     found = WebDataset(train, classes, **options)
     tests = None if test is None else WebDataset(test, classes, **options)
     return with_test("webdataset", found, tests, classes, test_fraction, split_seed)
-
-
-def _tars(path: Path) -> tuple[Path, ...]:
-    try:
-        if path.is_dir():
-            found = tuple(sorted(each for each in path.iterdir() if each.suffix == ".tar" and each.is_file()))
-        else:
-            found = (path,) if path.is_file() else ()
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if not found:
-        raise DataError(
-            f"{path}: found no tar file, expected one, or a folder with files *.tar: check the path, and "
-            "that every node has it"
-        )
-    return found
 
 
 def _grouped(path: Path) -> dict[str, dict[str, tuple[int, int]]]:
