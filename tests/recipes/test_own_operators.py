@@ -211,6 +211,15 @@ def test_what_cannot_be_measured_is_one_clear_error(
     assert "\n" not in str(found.value)
 
 
+def test_a_function_of_jax_is_refused(tmp_path: Path) -> None:
+    """It takes NumPy's arrays as well, but returns before it has computed."""
+    pytest.importorskip("jax", reason="JAX is not installed")
+    file = tmp_path / "of_jax.py"
+    file.write_text("import jax.numpy as jnp\n\ndef square(x):\n    return jnp.square(x)\n")
+    with pytest.raises(ConfigurationError, match="square is written in jax, whose arrays are not measured"):
+        bench(str(file), "square", "3")
+
+
 def test_what_is_not_there_is_one_clear_error(tmp_path: Path, file: str) -> None:
     """A file, a module, a name without a file, a file that raises or ends the program."""
     (tmp_path / "broken.py").write_text("1 / 0\n")

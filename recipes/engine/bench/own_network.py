@@ -11,7 +11,7 @@ from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks import executor_by_name
 from d5ray.networks.device import CPUDevice, Device, GPUDevice
-from d5ray.networks.executors.framework_of_model import framework_of
+from d5ray.networks.executors.framework_of_model import framework_of, packages_of
 from d5ray.networks.loading import SUFFIX, as_network
 from d5ray.networks.network import Network
 from d5ray.networks.zoo.catalogue import check_network_name
@@ -225,13 +225,7 @@ class Asked:
     def _of_object(self, name: str) -> OwnNetwork:
         model = user_objects.found(self.text, "model.py:Net")
         if callable(model) and (isinstance(model, type) or not _home(model)):
-            try:
-                model = model()
-            except TypeError as error:
-                raise ConfigurationError(
-                    f"{name} cannot be made without arguments: {error}; give a model a name in the file, and "
-                    "name that"
-                ) from error
+            model = user_objects.made(model, name)
         if isinstance(model, Network):
             return self._of_network(name, model)
         if not _home(model):
@@ -280,8 +274,7 @@ class Asked:
 
 
 def _home(model: Any) -> str:
-    packages = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
-    return next((NATIVE[each] for each in NATIVE if each in packages), "")
+    return next((NATIVE[each] for each in NATIVE if each in packages_of(model)), "")
 
 
 def _only(network: Network) -> TensorDescriptor | None:

@@ -9,8 +9,7 @@ import numpy as np
 
 from d5ray.actors.executors.call_timer import random_values
 from d5ray.checks import check_count
-from d5ray.errors import ConfigurationError, D5Error, first_line
-from d5ray.failures.tracebacks import keep
+from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.operator_calls import NETWORK_TIME
 from d5ray.networks.graph.tensors import is_floating
 from d5ray.networks.stages.costs import pass_flops, tensor_bytes
@@ -18,9 +17,9 @@ from d5ray.operators.framework import Call, Framework, class_named
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.counting.measurable import MakeArray, described
 from d5ray.ops.problem import FORWARD, TRAINING, TRAINING_TENSORS
+from d5ray.recipes.engine.bench import user_objects
 from d5ray.recipes.engine.bench.bench import FrameworkBench
 from d5ray.recipes.engine.bench.own_network import OwnNetwork
-from d5ray.recipes.engine.bench.shapes import in_memory
 
 MOST_BATCH = 1 << 20
 
@@ -91,16 +90,8 @@ class NetworkProblem:
         def array(descriptor: TensorDescriptor, low: float, high: float) -> Any:
             return own.array(random_values(random, descriptor, low, high))
 
-        try:
-            with in_memory("the batch, or what is made of it,"):
-                found = self.call(own, array)()
-        except D5Error as error:
-            raise ConfigurationError(f"{where}: {error}") from error
-        except Exception as error:  # whatever the user's code raises
-            raise ConfigurationError(
-                f"{where} raised {type(error).__name__}: {first_line(error)}; the traceback is in "
-                f"{keep(error)}"
-            ) from error
+        with user_objects.trying(where, "the batch, or what is made of it,"):
+            found = self.call(own, array)()
         outputs = found if isinstance(found, dict) else {"output": found}
         for name, each in outputs.items():
             numbers = np.asarray(each)

@@ -8,12 +8,14 @@ from typing import Any, Final, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.custom.custom_operator import CustomOp
-from d5ray.operators.framework import Framework
+from d5ray.operators.framework import FRAMEWORKS, Framework
 from d5ray.operators.tensors.tensor_descriptor import element_type
 from d5ray.ops.custom.arrays import instance_of
+from d5ray.recipes.engine.bench import user_objects
 
 BY_PACKAGE: Final[Mapping[str, str]] = {
-    "torch": "torch", "keras": "tensorflow", "tensorflow": "tensorflow", "numpy": "numpy", "cupy": "cupy"
+    "torch": "torch", "keras": "tensorflow", "tensorflow": "tensorflow", "jax": "jax", "numpy": "numpy",
+    "cupy": "cupy",
 }  # fmt: skip
 OF_ANY: Final = ("torch", "numpy")  # that an operator of any framework is measured under, unless asked
 
@@ -83,6 +85,11 @@ class OwnOperator:
         if asked and not self.calls and self._function is not None:
             return asked  # plain arithmetic
         home = self.home
+        if home and home not in FRAMEWORKS:
+            raise ConfigurationError(
+                f"{self.name} is written in {home}, whose arrays are not measured: give a function of "
+                f"{', '.join(FRAMEWORKS)}"
+            )
         if not home:
             raise ConfigurationError(
                 f"nothing tells which framework's arrays {self.name} takes, a {type(self.thing).__name__}: "
@@ -100,13 +107,7 @@ class OwnOperator:
             return instance_of(self.thing)
         if not isinstance(self.thing, type):
             return self.thing
-        try:
-            return self.thing()
-        except TypeError as error:
-            raise ConfigurationError(
-                f"{self.name} cannot be made without arguments: {error}; give an object of it a name in the "
-                "file, and name that"
-            ) from error
+        return user_objects.made(self.thing, self.name)
 
     def usable(self, framework: Framework, *, training: bool) -> Any:
         """The operator as the framework calls it, on its device, in training or in evaluation mode."""

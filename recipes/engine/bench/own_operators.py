@@ -1,7 +1,6 @@
 """OwnOperatorBench: operators of the user's own beside each other, at the shapes that are asked for"""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +10,7 @@ import numpy as np
 import psutil
 
 from d5ray.actors.executors.call_timer import random_values
-from d5ray.errors import ConfigurationError, D5Error, first_line
-from d5ray.failures.tracebacks import keep
+from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME
 from d5ray.operators.framework import FRAMEWORKS, Call, Framework, as_tuple, class_named
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
@@ -21,10 +19,11 @@ from d5ray.ops.problem import BACKWARD_FLOPS, FORWARD, TRAINING, TRAINING_TENSOR
 from d5ray.recipes.engine.bench import user_objects
 from d5ray.recipes.engine.bench.bench import FrameworkBench, check_names
 from d5ray.recipes.engine.bench.own_operator import OwnOperator
-from d5ray.recipes.engine.bench.shapes import in_memory, inputs_of, written
+from d5ray.recipes.engine.bench.shapes import inputs_of, written
 
 EXAMPLE: Final = "swish.py:Swish"
 VALUES: Final = (-1.0, 1.0)
+TRIED: Final = "what it is given, or gives,"
 MEMORY_SHARE: Final = 0.5  # of what is free, for the inputs
 
 
@@ -112,7 +111,7 @@ class OwnProblem:
         def array(descriptor: TensorDescriptor, low: float = -1.0, high: float = 1.0) -> Any:
             return framework.array(random_values(random, descriptor, low, high))
 
-        with np.errstate(all="ignore"), self._said(where):
+        with np.errstate(all="ignore"), user_objects.trying(where, TRIED):
             function = self.operator.usable(framework, training=self.of == TRAINING)
             given = [array(each, *self.values) for each in self.inputs]
             forward = framework.inference(function, given)
@@ -133,20 +132,6 @@ class OwnProblem:
                 gradients = [each for each in as_tuple(known.call(framework, array)()) if each is not None]
                 self._check_finite("gradient", [framework.numbers(each) for each in gradients])
             return known
-
-    @contextmanager
-    def _said(self, where: str) -> Iterator[None]:
-        """Says of what the user's code raises where that was."""
-        try:
-            with in_memory("what it is given, or gives,"):
-                yield
-        except D5Error as error:
-            raise ConfigurationError(f"{where}: {error}") from error
-        except Exception as error:  # whatever the user's code raises
-            raise ConfigurationError(
-                f"{where} raised {type(error).__name__}: {first_line(error)}; the traceback is in "
-                f"{keep(error)}"
-            ) from error
 
     def _check_finite(self, what: str, found: Sequence[np.ndarray[Any, Any]]) -> None:
         for number, each in enumerate(found):

@@ -10,9 +10,10 @@ from types import ModuleType
 from typing import Any, Final
 
 from d5ray.checks import check_path
-from d5ray.errors import ConfigurationError, D5Error, nearest
+from d5ray.errors import ConfigurationError, D5Error, first_line, nearest
 from d5ray.failures.tracebacks import keep
 from d5ray.failures.unloadable import named
+from d5ray.recipes.engine.bench.shapes import in_memory
 
 SUFFIX: Final = ".py"
 
@@ -48,6 +49,31 @@ def found(text: str, example: str) -> Any:
             raise ConfigurationError(f"{place} has no {name!r}: {nearest(part, known)}")
         thing = getattr(thing, part)
     return thing
+
+
+def made(kind: Any, name: str) -> Any:
+    """What a class or function makes without arguments. Raises `ConfigurationError` where it needs some."""
+    try:
+        return kind()
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{name} cannot be made without arguments: {error}; give an object of it a name in the file, and "
+            "name that"
+        ) from error
+
+
+@contextmanager
+def trying(where: str, what: str) -> Iterator[None]:
+    """Says of what the user's code raises where that was. what: may be too large for the memory."""
+    try:
+        with in_memory(what):
+            yield
+    except D5Error as error:
+        raise ConfigurationError(f"{where}: {error}") from error
+    except Exception as error:  # whatever the user's code raises
+        raise ConfigurationError(
+            f"{where} raised {type(error).__name__}: {first_line(error)}; the traceback is in {keep(error)}"
+        ) from error
 
 
 def _from_file(place: str) -> ModuleType:
