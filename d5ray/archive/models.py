@@ -187,8 +187,9 @@ def _found(run: str | Path | Run, *, trust: bool) -> tuple[ModelState, Callable[
 
 
 def is_checkpoint(path: str | Path) -> bool:
-    """True for the folder of a checkpoint."""
-    return Path(path).name.startswith("step-") and (Path(path) / MANIFEST).is_file()
+    """True for the folder of a checkpoint, or of several, such as `checkpoints` of a run."""
+    one = Path(path).name.startswith("step-") and (Path(path) / MANIFEST).is_file()
+    return one or any(Path(path).glob(f"step-*/{MANIFEST}"))
 
 
 def _experiment(run: Run, *, trust: bool) -> Experiment:
