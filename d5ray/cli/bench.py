@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from d5ray.checks import check_number, check_target
+from d5ray.checks import check_number
 from d5ray.errors import ConfigurationError
 from d5ray.failures.exit_codes import INTERRUPTED
 from d5ray.ops.deepbench.problems import GROUPS
 from d5ray.recipes.engine import command
 from d5ray.recipes.engine.bench.bench import seconds_of, usable_cores
+from d5ray.recipes.engine.parsing import options
 from d5ray.recipes.engine.recipe import EXIT_CODES, INCONCLUSIVE
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ To = Annotated[
     str | None, typer.Option(metavar="FORMAT", help="Also export the run: benchmarker, csv, json, …")
 ]
 Out = Annotated[
-    Path | None, typer.Option(metavar="PATH", callback=check_target, help="Where the export goes.")
+    Path | None, typer.Option(metavar="PATH", callback=options.target, help="Where the export goes.")
 ]
 Training = Annotated[bool, typer.Option("--training", help="With the backward pass.")]
 

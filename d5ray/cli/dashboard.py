@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from d5ray.checks import check_address
-from d5ray.cli import options
+from d5ray.recipes.engine.parsing import options
 
 PAGE = "page"
 

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from d5ray.cli import options
 from d5ray.cli.run_names import NameOfAny, Trust, reading
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.recipes.engine.command import Json
+from d5ray.recipes.engine.parsing import options
 
 
 @reading

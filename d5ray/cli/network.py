@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from d5ray.cli import options
 from d5ray.recipes.engine.command import Json
+from d5ray.recipes.engine.parsing import options
 from d5ray.recipes.engine.recipe import EXIT_CODES, FAIL
 
 

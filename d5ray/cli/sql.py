@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 
 from d5ray.checks import check_address, check_count
-from d5ray.cli import options
 from d5ray.errors import ConfigurationError
 from d5ray.failures.exit_codes import INTERRUPTED
 from d5ray.metrics.judge import run_series
@@ -23,6 +22,7 @@ from d5ray.metrics.record.folders import runs_root
 from d5ray.metrics.record.reader import holds_runs
 from d5ray.metrics.record.schema import TABLES
 from d5ray.metrics.record.store import Run
+from d5ray.recipes.engine.parsing import options
 
 MOST_ROWS = 1000  # of one query's result that are shown
 _PATIENCE = 5.0  # s for a query to end that was interrupted

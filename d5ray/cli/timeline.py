@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from d5ray.cli import options
 from d5ray.cli.run_names import Name, reading
 from d5ray.recipes.engine.command import Json
+from d5ray.recipes.engine.parsing import options
 
 
 @reading

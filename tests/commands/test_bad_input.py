@@ -29,6 +29,7 @@ COMMANDS = [
     (("run", "nowhere/mine.py"), ["nowhere/mine.py", "exists"]),
     (("run", "allreduce_speed"), ["is a benchmark now: d5ray run", "benchmarks/allreduce_speed"]),
     (("run", "/tmp"), ["/tmp is a folder without recipe.py"]),
+    (("run", "digits_lenet", "--sign", "/nope"), ["--sign '/nope' does not exist"]),
     (("run", "digits_lenet", "--set", "agent=4"), ["agent", "did you mean 'agents'?"]),
     (("run", "digits_lenet", "--set", "epochs=3"), ["'epochs'", "FIXED"]),
     (("run", "digits_lenet", "--set", "model_kwargs={'hidden': (9, 9)}"), ["'model'", "FIXED"]),

@@ -185,6 +185,7 @@ WRONG = [
     (("--frameworks", "torch", "--device", "cuda"), ["no NVIDIA GPU", "--device cpu"]),
     (("--budget", "soon"), ["'soon' is no duration", "60s"]),
     (("--to", "benchmarkr"), ["'benchmarkr'", "did you mean 'benchmarker'?"]),
+    (("--to", "csv", "--out", "s3://bucket/x"), ["--out 's3:/bucket/x' is an address"]),
 ]
 
 

@@ -52,7 +52,7 @@ def found(text: str, example: str) -> Any:
 
 
 def made(kind: Any, name: str) -> Any:
-    """What a class or function makes without arguments. Raises `ConfigurationError` where it needs some."""
+    """Call a class or function that makes an object; `ConfigurationError` where it needs arguments."""
     try:
         return kind()
     except TypeError as error:
