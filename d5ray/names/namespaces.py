@@ -4,7 +4,6 @@
 checkers read the same file. Nothing else is kept, generated or imported.
 """
 
-import inspect
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
@@ -74,6 +73,8 @@ def spelled(text: str) -> list[str]:
 
 def classes(kind: type, candidates: Iterable[str]) -> list[Any]:
     """The classes of a kind among these public names, without abstract ones."""
+    import inspect  # noqa: PLC0415 - as above
+
     return [
         thing
         for thing in map(public, candidates)
