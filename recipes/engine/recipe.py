@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from d5ray.display import notebook_html
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.experiment import Experiment
+from d5ray.experiment import HINTS, Experiment
 from d5ray.failures.exit_codes import INTERRUPTED
 from d5ray.identity.canonical import canonical, digest
 from d5ray.metrics.judge.criteria import Criterion, RunTables, Verdict, as_criterion
@@ -23,6 +23,12 @@ PASS: Final = "PASS"
 FAIL: Final = "FAIL"
 INCONCLUSIVE: Final = "INCONCLUSIVE"
 EXIT_CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 2}
+
+
+def _meant(key: str, known: Iterable[str]) -> str:
+    """The end of an error about an unknown key: a near one, or what other libraries call so."""
+    near = nearest(key, known)
+    return HINTS.get(key, near) if near.startswith("known") else near
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ class Recipe:
             for key in keys:
                 if not settings.is_known(key, known):
                     word = str(key).partition(".")[0]
-                    raise ConfigurationError(f"{part} has the unknown key {key!r}: {nearest(word, known)}")
+                    raise ConfigurationError(f"{part} has the unknown key {key!r}: {_meant(word, known)}")
         held, (mutable, changed) = self.held, self._groups
         both = sorted(key for name, own in mutable.items() for key in own.keys() & held.values.get(name, {}))
         if both:
@@ -60,7 +66,7 @@ class Recipe:
                 dotted = self._dotted(key)
                 raise ConfigurationError(
                     f"--set {key}: the recipe {self.name} has no such key: "
-                    + (f"did you mean {dotted!r}?" if dotted else nearest(word, known))
+                    + (f"did you mean {dotted!r}?" if dotted else _meant(word, known))
                 )
         held.refuse(changed, "--set")
 

@@ -31,6 +31,7 @@ COMMANDS = [
     (("run", "/tmp"), ["/tmp is a folder without recipe.py"]),
     (("run", "digits_lenet", "--sign", "/nope"), ["--sign '/nope' does not exist"]),
     (("run", "digits_lenet", "--set", "agent=4"), ["agent", "did you mean 'agents'?"]),
+    (("run", "digits_lenet", "--set", "lr=0.1"), ["no such key: it is the optimizer's, such as SGD(0.1)"]),
     (("run", "digits_lenet", "--set", "epochs=3"), ["'epochs'", "FIXED"]),
     (("run", "digits_lenet", "--set", "model_kwargs={'hidden': (9, 9)}"), ["'model'", "FIXED"]),
     (("run", "digits_lenet", "--set", "agents=0"), ["agents is 0", "at least 1"]),
