@@ -4,7 +4,6 @@ import typer
 
 from d5ray.cli.run_names import NameOfAny, reading
 from d5ray.recipes.engine.command import Json
-from d5ray.recipes.engine.parsing import options
 from d5ray.recipes.engine.recipe import EXIT_CODES, FAIL
 
 
