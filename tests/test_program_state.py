@@ -1,10 +1,12 @@
 """Claims about the program's own state: it is as before every call, on success and on error"""
 
 import contextlib
+import logging
 import os
 import random
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ import torch
 
 import d5ray as d5
 from d5ray.errors import D5Error
+from d5ray.frameworks.torch import from_model
 
 MODULE = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
 d5.datasets.load_dataset("digits")  # loads scikit-learn, which has pools of threads
@@ -46,6 +49,8 @@ def state() -> dict[str, Any]:
         "NumPy's errors": np.geterr(),
         "environment": dict(os.environ),
         "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)],
+        "level of Ray's logger": logging.getLogger("ray").level,
+        "threads of pools": [each for each in threading.enumerate() if each.name.startswith("ThreadPool")],
         "path": list(sys.path),
         "warnings": list(warnings.filters),
         "folder": str(Path.cwd()),
@@ -120,7 +125,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "refused": lambda: d5.simulate(experiment(), root=Path("/proc/nothing")),
     "load_model": loaded,
     "Network.from_model": network,
-    "a framework's from_model": lambda: d5.frameworks.torch.from_model(
+    "a framework's from_model": lambda: from_model(
         "lenet",
         {},
         sample_shape=(1, 8, 8),

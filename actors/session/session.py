@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +64,7 @@ _embedded: _Embedded | None = None
 _starter: Starter | None = None
 _vital: Vital | None = None
 _abandoned = False  # whether this process is connected to a Ray that has ended
+_handlers: dict[logging.Handler, int] = {}  # of Ray's logger, with the levels that they had
 
 
 def check_alive() -> None:
@@ -170,6 +171,9 @@ def shutdown() -> None:
     except RayLost:
         abandon()
     _session = _vital = None
+    while _handlers:
+        handler, level = _handlers.popitem()
+        handler.setLevel(level)
     end_processes()
     if _starter is not None:
         _starter.release()
@@ -225,8 +229,8 @@ def _start(environment: dict[str, str], **arguments: Any) -> None:
     def start() -> None:
         with environment_of(environment):
             ray_private.print_by(_shown)
-            ray.init(logging_level=logging.CRITICAL, **arguments)  # why it fails is in what it raises
-        logging.getLogger("ray").setLevel(logging.ERROR)
+            with _silent_start():
+                ray.init(logging_level=logging.CRITICAL, **arguments)  # why it fails is in what it raises
 
     _starter = Starter(start, shutdown)
     try:
@@ -234,6 +238,20 @@ def _start(environment: dict[str, str], **arguments: Any) -> None:
     except Exception:
         shutdown()
         raise
+
+
+@contextlib.contextmanager
+def _silent_start() -> Iterator[None]:
+    """Let Ray's logger have the program's level afterwards; what handles its records shows errors alone."""
+    logger = logging.getLogger("ray")
+    level = logger.level
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+    _handlers.update({each: each.level for each in logger.handlers if each not in _handlers})
+    for each in logger.handlers:
+        each.setLevel(logging.ERROR)
 
 
 def _shown(data: dict[str, Any], ignore_prefix: bool) -> None:
