@@ -112,7 +112,8 @@ def test_who_joins_late_has_the_others_untrained_state(rule: str, real: bool) ->
         distributed=distributed, topology=topology, late=d5.faults.Late(agent=2, seconds=seconds),
         slow=(d5.faults.Slowdown(agent=0, factor=300),) if real else (),
     )  # fmt: skip
-    with d5.launch(wanted, quiet=True) if real else d5.simulate(wanted) as group:
+    started: Any = d5.launch(wanted, quiet=True) if real else d5.simulate(wanted)
+    with started as group:
         group.train(steps=36 if real else 30, progress=False)
         found = bits_of(group)
         events = group.tables()["events"].to_pylist()

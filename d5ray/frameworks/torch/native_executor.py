@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from d5ray.frameworks.torch.library import Torch, chosen
+from d5ray.frameworks.torch.model_calls import mean_and_weight
 from d5ray.frameworks.torch.tensors import array_of, tensor_of
 from d5ray.networks.device import Device
 from d5ray.networks.events.event import GraphEvent
@@ -62,7 +63,7 @@ class TorchNativeExecutor(NativeExecutor):
         compare = None
         if own is not None and LABELS in inputs:
             labels = self._put(inputs[LABELS])
-            compare = lambda scores: own.torch(scores, labels)  # noqa: E731 - it is handed on
+            compare = lambda scores: mean_and_weight(own, own.torch(scores, labels), labels)[0]  # noqa: E731
         found: torch.Tensor = the_loss(outputs, loss, compare)
         check_one_number(loss, found.shape)
         names = self.trained
