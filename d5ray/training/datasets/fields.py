@@ -17,7 +17,7 @@ class Fields:
 
     Several names give a dictionary, several positions a tuple. Without a name inputs are what is left beside
     the label: that alone, or all of it together. Samples that are tuples have their label at the end where a
-    name is given that only dictionaries have.
+    name is given that they do not know; named tuples may.
     """
 
     inputs: Name | tuple[Name, ...] | None
@@ -39,6 +39,8 @@ class Fields:
         """Inputs and label of a sample; raises `DataError` where it has no such part."""
         if isinstance(sample, Mapping):
             return self._of_keys(sample, called)
+        if self.labels in getattr(sample, "_fields", ()):  # of a named tuple
+            return self._of_keys(sample._asdict(), called)
         if isinstance(sample, Sequence) and not isinstance(sample, (str, bytes)):
             return self._of_positions(sample, called)
         raise DataError(

@@ -35,7 +35,8 @@ def from_torch(
             the samples, above 0, drawn by a fixed seed.
         inputs: their key or position, or several, which make a dictionary or a tuple; None: what there is
             beside the label.
-        labels: the key or position of the label; the last one of a tuple where a text is given.
+        labels: the key or position of the label; where a text is given that is no field of a named tuple,
+            the last one of a tuple.
         classes: their names, or their number; None: what the `Dataset` says by `classes`, or its labels,
             where these lie in memory. Of targets that are no classes the numbers of a sample.
         samples: to train on in an epoch, of an `IterableDataset` that is read as it comes.

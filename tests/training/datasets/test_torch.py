@@ -1,5 +1,6 @@
 """Claims about PyTorch's data sets: the same training as of arrays, streams, and wrong samples by number"""
 
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from d5ray.training.batches.loader import Loader
 from d5ray.training.samplers import OrderedSampler, Shards
 from tests.training.datasets.test_arrays import equal, trained
 
+Sample = namedtuple("Sample", ["label", "pixels"])
 RNG = np.random.default_rng(24)
 X = torch.from_numpy(RNG.random((30, 6), np.float32))
 Y = torch.from_numpy(RNG.integers(0, 3, 30))
@@ -57,6 +59,9 @@ SAME: dict[str, Callable[..., d5.Dataset]] = {
     "tensors": lambda **given: d5.from_torch(TensorDataset(X, Y), classes=3, **given),
     "tensors, labels first": lambda **given: d5.from_torch(TensorDataset(Y, X), labels=0, classes=3, **given),
     "pairs": lambda **given: d5.from_torch(Numbered(lambda index: (X[index], Y[index])), classes=3, **given),
+    "named tuples, labels first": lambda **given: d5.from_torch(
+        Numbered(lambda index: Sample(int(Y[index]), X[index])), labels="label", classes=3, **given
+    ),
     "a list": lambda **given: d5.from_torch(list(zip(X, Y, strict=True)), classes=3, **given),
     "dictionaries": lambda **given: d5.from_torch(Numbered(by_key), labels="label", classes=3, **given),
     "positions": lambda **given: d5.from_torch(
