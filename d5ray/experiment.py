@@ -35,7 +35,7 @@ from d5ray.failures.program_state import as_before
 from d5ray.frameworks import executor_by_name, framework_name
 from d5ray.frameworks.executor_options import ExecutorOptions, device_of
 from d5ray.frameworks.jax.by_value import PackedModel
-from d5ray.frameworks.torch import from_model
+from d5ray.frameworks.torch import from_model, tie_parameters, ties_of_parameters
 from d5ray.frameworks.torch.given_optimizers import as_optimizer
 from d5ray.identity.canonical import LATER, canonical, digest, values_of_fields
 from d5ray.names.renamed import Former
@@ -286,7 +286,7 @@ class Experiment:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        self._put(loss=as_loss(self.loss), optimizer=as_optimizer(self.optimizer))
+        self._put(loss=as_loss(self.loss), optimizer=as_optimizer(self.optimizer, self.model))
         for name, (kind, wanted) in KINDS.items():
             check_kind(name, getattr(self, name), kind, wanted)
         for name, (low, high) in COUNTS.items():
@@ -303,12 +303,17 @@ class Experiment:
         The description goes along: where the pickle is read, the sources of the user's code may be missing.
         """
         values = vars(self) | {"_described": self._described}
+        if ties := ties_of_parameters(self.model, self.loss):
+            values["ties"] = ties
         if framework_name(self.make_executor) == "jax":
             values["model"] = PackedModel.of(self.model)
         return values
 
     def __setstate__(self, values: dict[str, Any]) -> None:
+        ties = values.pop("ties", None)
         self.__dict__.update(values)
+        if ties is not None:
+            tie_parameters(*ties)
         if isinstance(self.model, PackedModel):
             self._put(model=self.model.unpacked())
 

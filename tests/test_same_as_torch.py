@@ -387,6 +387,45 @@ def test_rules_of_pytorch_are_taken(optimizer: Any, name: str) -> None:
     same_as_torch(make(), data(shape), nn.CrossEntropyLoss(), optimizer, agents=2)
 
 
+def _in_groups(named: list[tuple[str, torch.Tensor]], lr: float = 0.1) -> torch.optim.Optimizer:
+    """Biases without decay, and the head with a rate of its own."""
+    own = dict(named)
+    biases = [own.pop(name) for name in list(own) if name.endswith("bias")]
+    head = [own.pop(name) for name in list(own) if name.startswith("head")]
+    groups: list[dict[str, Any]] = [{"params": list(own.values())}, {"params": biases, "weight_decay": 0.0}]
+    return torch.optim.AdamW([*groups, {"params": head, "lr": lr / 5}], lr=lr, weight_decay=0.3)
+
+
+@pytest.mark.parametrize("agents", [1, 3])
+@pytest.mark.parametrize("name", ["tied", "unused", "scalar parameter"])
+def test_groups_of_parameters_are_made_by_their_names(name: str, agents: int) -> None:
+    rule = d5.optimizers.TorchOptimizer(_in_groups)
+    same_as_torch(MODULES[name][1](), data(VECTOR), CROSS_ENTROPY, rule, agents=agents)
+
+
+class CompiledInParts(Own):
+    def prepare(self) -> None:
+        self.back.compile(backend="eager")
+        self.act = torch.compile(lambda hidden: torch.tanh(self.head.weight.mean() + hidden), backend="eager")
+
+    def between(self, hidden: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.act(hidden)
+        return found
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+@pytest.mark.parametrize("agents", [1, 2])
+@pytest.mark.parametrize("kind", ["whole", "in parts"])
+def test_compiled_modules_are_trained(kind: str, agents: int) -> None:
+    """Their code is traced, and computed by the backend that takes no compiler of C++."""
+
+    def make() -> Any:
+        return torch.compile(Tied(), backend="eager") if kind == "whole" else CompiledInParts()
+
+    same_as_torch(make, data(VECTOR), CROSS_ENTROPY, SGD, agents=agents)
+
+
 def test_a_class_is_made_with_the_seed() -> None:
     same_as_torch(Tied, data(VECTOR), CROSS_ENTROPY, SGD, agents=2, seed=7)
 

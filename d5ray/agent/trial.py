@@ -11,6 +11,7 @@ from d5ray.errors import ConfigurationError, D5Error
 from d5ray.experiment import Experiment
 from d5ray.failures.program_state import Apart
 from d5ray.frameworks.torch import from_model
+from d5ray.frameworks.torch.optimizer import TorchOptimizer
 from d5ray.networks.device import CPUDevice
 from d5ray.networks.layers.layers import chain_shape
 from d5ray.networks.network import Network
@@ -44,13 +45,13 @@ def try_parts(experiment: Experiment, dataset: Dataset) -> None:
     if not isinstance(experiment.device, CPUDevice) or dataset.train.in_order:
         return
     assert isinstance(experiment.events, tuple)
-    if any(type(event).after_sampling is not Event.after_sampling for event in experiment.events):
-        return  # which may put another batch in the place of the sampler's, as `Play` does
+    # They may put another batch in the place of the sampler's, as `Play` does.
+    other = any(type(event).after_sampling is not Event.after_sampling for event in experiment.events)
     sizes = sorted({min(SAMPLES, len(dataset.train)), smallest_batch(experiment, len(dataset.train))})
-    from d5ray.frameworks.torch.trial import failed, try_batch  # noqa: PLC0415 - imports torch
+    from d5ray.frameworks.torch.trial import check_alone, failed, try_batch  # noqa: PLC0415 - imports torch
 
     with Apart()():
-        batches = [_batch(experiment, dataset, size) for size in sizes]
+        batches = [] if other else [_batch(experiment, dataset, size) for size in sizes]
         shape = shape_after(experiment.pipeline, dataset.sample_shape)
         try:
             executor = whole_network(experiment, shape, len(dataset.classes))
@@ -60,6 +61,9 @@ def try_parts(experiment: Experiment, dataset: Dataset) -> None:
             return
         except Exception as error:
             raise failed("the model cannot be made, or called", error, "mend it") from error
+        check_alone(executor, experiment.replicas)
+        if isinstance(experiment.optimizer, TorchOptimizer):
+            experiment.optimizer.state_for(executor.parameters, executor.slots)
         for inputs, labels in reversed(batches):
             try_batch(executor, inputs, labels)
 

@@ -53,6 +53,9 @@ def _module(value: Any, own: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tensor(value: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"dtype": str(value.dtype), "trained": bool(value.requires_grad)}
+    for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+        if hooks := attribute(value, name):
+            found[name] = list(hooks.values())
     if (shape := attribute(value, "shape")) is None:  # of a lazy module, which has not been called
         return found
     found["shape"] = list(shape)

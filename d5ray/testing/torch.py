@@ -8,9 +8,11 @@ import numpy as np
 
 from d5ray.actors.launch import launch
 from d5ray.checks import check_count, check_rate
-from d5ray.errors import ConfigurationError, first_line
+from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.failures.program_state import as_before
+from d5ray.frameworks.torch.optimizer import TorchOptimizer
+from d5ray.ops.losses.function_loss import FunctionLoss
 from d5ray.simulator import simulate
 from d5ray.testing.differences import Arrays, Differences
 from d5ray.training.datasets import Dataset
@@ -79,7 +81,8 @@ def same_as_torch(
     module     a module, or a class or function that makes one
     loss       a function of (scores, labels), or a module such as torch.nn.CrossEntropyLoss(); where it gives
                (sum, weight), several are compared with one process on the samples of all
-    optimizer  a class of `torch.optim`, or a `functools.partial` of one
+    optimizer  a class of `torch.optim`, or a `functools.partial` of one; or a `TorchOptimizer` of a function
+               that makes groups of parameters
     steps, agents, batch_size, seed  of the experiment
     tolerance  of every tensor, relative to its largest element, or to 1
     launched   real agents, too, of which the first one's parameters are compared at the end
@@ -89,7 +92,8 @@ def same_as_torch(
     """
     check_count("steps", steps, 1)
     check_rate("tolerance", tolerance)
-    if isinstance(loss, str) or not callable(loss) or not callable(optimizer):
+    groups = isinstance(optimizer, TorchOptimizer) and callable(optimizer.rule)
+    if isinstance(loss, str) or not callable(loss) or not (callable(optimizer) or groups):
         raise ConfigurationError(
             f"the loss is {loss!r} and the optimizer {optimizer!r}: give a function or module of PyTorch, "
             "such as torch.nn.CrossEntropyLoss(), and a class of torch.optim or a functools.partial of one"
@@ -129,6 +133,8 @@ def _by_torch(
     """The tensors of the first replica where PyTorch takes the agents' steps."""
     import torch  # noqa: PLC0415 - when it is asked for
 
+    from d5ray.frameworks.torch.modes import begin_training  # noqa: PLC0415
+
     modules, losses, rules = [], [], []
     for module, loss in replicas:
         torch.manual_seed(seed)
@@ -136,10 +142,10 @@ def _by_torch(
         _initialize(made, torch.from_numpy(course[0].steps[0][0]))
         first = {name: torch.from_numpy(np.array(value)) for name, value in course[0].first.items()}
         made.load_state_dict(first, strict=False)  # parts may have state of another kind
-        modules.append(made if made.training else made.train())
+        begin_training(made)
+        modules.append(made)
         losses.append(loss)
-        learning = list(loss.parameters()) if isinstance(loss, torch.nn.Module) else []
-        rules.append(optimizer([*made.parameters(), *learning]))
+        rules.append(_rule(optimizer, made, loss))
     for step in range(len(course[0].steps)):
         with torch.no_grad():
             for other in modules[1:]:
@@ -172,12 +178,21 @@ def _by_torch(
 
 
 def _copied(module: Any, loss: Any) -> tuple[Any, Any]:
-    try:
-        return copy.deepcopy((module, loss))
-    except (RuntimeError, TypeError) as error:
-        raise ConfigurationError(
-            f"the module or the loss cannot be copied ({first_line(error)}): give a function that makes it"
-        ) from error
+    from d5ray.frameworks.torch.copying import copied  # noqa: PLC0415 - imports torch
+
+    own, criterion = copied(module, FunctionLoss(loss))
+    return own, criterion.function
+
+
+def _rule(optimizer: Any, module: Any, loss: Any) -> Any:
+    """PyTorch's optimizer of a module's parameters, and of its loss's."""
+    named = list(module.named_parameters())
+    known = {id(each) for _, each in named}
+    learning = loss.named_parameters() if hasattr(loss, "named_parameters") else ()
+    named += [(f"loss.{name}", each) for name, each in learning if id(each) not in known]
+    if isinstance(optimizer, TorchOptimizer):
+        return optimizer.rule(named, **optimizer.settings)
+    return optimizer([each for _, each in named])
 
 
 def _initialize(module: Any, inputs: Any) -> None:

@@ -124,17 +124,45 @@ def from_model(
     Raises `ConfigurationError` if the model's output does not fit the loss.
     """
     from d5ray.frameworks.torch import build  # noqa: PLC0415 - imports torch
+    from d5ray.frameworks.torch.copying import copied  # noqa: PLC0415
 
     check_offered(precision, PRECISIONS, "torch", device)
+    own, loss = copied(model, loss)
     options = ExecutorOptions(precision, compile, recompute)
     with build.drawing_from(seed):
-        module = build.module(model, model_kwargs, sample_shape, classes, seed=seed, threads=threads)
+        module = build.module(own, model_kwargs, sample_shape, classes, seed=seed, threads=threads)
         made = build.executor(module, sample_shape, classes, loss, device, options)
         made.draw_from(seed, rank=0)
+    if own is not model:
+        made.given = {id(tensor): name for name, tensor in model.named_parameters()}
     return made
 
 
 setattr(from_model, "takes_trees", True)  # noqa: B010 - of samples that are several arrays
+
+
+def ties_of_parameters(model: Any, loss: Any) -> tuple[list[Any], list[Any]] | None:
+    """The hooks of the parameters of a module and its loss, and views of them, which PyTorch does not pickle.
+
+    None where there are none, as of all other models and losses; see `tie_parameters`.
+    """
+    parts = [each for each in (model, *vars(loss).values()) if hasattr(each, "named_parameters")]
+    if not parts:
+        return None
+    from d5ray.frameworks.torch import copying, shared_memory  # noqa: PLC0415 - imports torch
+
+    modules = copying.modules_in(parts)
+    found = list(copying.hooks_of(modules)), list(shared_memory.views_of_parameters(modules))
+    return found if any(found) else None
+
+
+def tie_parameters(hooks: list[Any], views: list[Any]) -> None:
+    """Register these hooks of parameters again, and let views lie in the parameters' memory again."""
+    from d5ray.frameworks.torch.shared_memory import put_views  # noqa: PLC0415 - imports torch
+
+    for how, tensor, hook in hooks:
+        getattr(tensor, how)(hook)
+    put_views(views)
 
 
 def trained_model(

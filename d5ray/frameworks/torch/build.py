@@ -1,18 +1,19 @@
 """Build of a checked executor on a device from a model as data"""
 
-import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
 from torch import nn
 
-from d5ray.errors import ConfigurationError, first_line
+from d5ray.errors import ConfigurationError
 from d5ray.frameworks.executor_options import AS_IT_IS, ExecutorOptions
+from d5ray.frameworks.torch.copying import copied, parts_of
 from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.frameworks.torch.library import chosen
+from d5ray.frameworks.torch.modes import begin_training
 from d5ray.frameworks.torch.modules import (
     CausalAttention,
     Joined,
@@ -28,7 +29,6 @@ from d5ray.frameworks.torch.network_module import NetworkModule
 from d5ray.frameworks.torch.precision import PassPrecision
 from d5ray.frameworks.torch.recomputing import recompute
 from d5ray.frameworks.torch.tensors import tensor_of
-from d5ray.frameworks.torch.trained_tensors import learning_parts
 from d5ray.frameworks.torch.trial import ModuleTrial
 from d5ray.networks.device import Device
 from d5ray.networks.executors.labelled_network import check_one_of_each
@@ -66,6 +66,12 @@ if TYPE_CHECKING:
     from d5ray.frameworks.torch.compiled import CompiledForward
 
 
+IN_EVALUATION: Final = (
+    "the model was given in evaluation mode, as after eval(), and is put in training mode: a part that "
+    "is to stay in evaluation mode needs another one that is in training mode"
+)
+
+
 @contextmanager
 def drawing_from(seed: int) -> Iterator[None]:
     """A block whose random numbers follow from a seed; PyTorch's generators are afterwards as before."""
@@ -78,7 +84,10 @@ def drawing_from(seed: int) -> Iterator[None]:
 def module(
     model: Any, options: dict[str, Any], sample_shape: Shape, classes: int, *, seed: int, threads: int
 ) -> nn.Module:
-    """The `nn.Module` of a model given by name, by class or function, as a Network, or as it is; seeded."""
+    """The `nn.Module` of a model given by name, by class or function, as a Network, or as it is; seeded.
+
+    A module is taken itself: `copied` gives one of one's own.
+    """
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
     if torch.is_inference_mode_enabled():
@@ -100,13 +109,7 @@ def _made(model: Any, options: dict[str, Any], sample_shape: Shape, classes: int
     if isinstance(model, str):
         return chain(catalogue.network(model, sample_shape, classes, **options), sample_shape)
     if isinstance(model, nn.Module):
-        try:
-            return copy.deepcopy(model)
-        except (RuntimeError, TypeError) as error:
-            raise ConfigurationError(
-                f"the model, a {type(model).__name__}, cannot be copied, and agents have models of their own "
-                f"({type(error).__name__}: {first_line(error)}): give its class, or a function that makes it"
-            ) from error
+        return model
     made = model if hasattr(model, "trainable_variables") else model(**options)
     if isinstance(made, Network):
         return made
@@ -137,7 +140,7 @@ def trained(
     Of tensors with several names one must be given. Raises `ConfigurationError` for another model's.
     """
     with drawing_from(seed):
-        made = _made(model, options, sample_shape, classes)
+        made = _made(copied(model)[0], options, sample_shape, classes)
     if isinstance(made, Network):
         return holding(made, tensors)
     _load(made, tensors)
@@ -238,7 +241,9 @@ def executor(
     own = chosen(device)
     precision = PassPrecision(options.precision, own)
     network = precision.prepared(network.to(own))
-    notes = _in_training_mode(network)
+    for part in parts_of(loss):
+        precision.prepared(part.to(own))
+    notes = (IN_EVALUATION,) if begin_training(network) else ()
     if options.recompute:
         recompute(network)
     tried = ModuleTrial(network, loss, precision, own).found(sample_shape)
@@ -246,7 +251,7 @@ def executor(
         loss.check(tried.shape, classes)
     made = TorchExecutor(
         network,
-        _own(loss, own, precision),
+        loss,
         own,
         precision,
         _compiled(network) if options.compile else None,
@@ -254,30 +259,6 @@ def executor(
     )
     made.notes = notes
     return made
-
-
-def _in_training_mode(network: nn.Module) -> tuple[str, ...]:
-    """Put a model in training mode that is in evaluation mode as a whole; what the run should tell of it.
-
-    Where only parts are in evaluation mode, such as a frozen BatchNorm, that is meant.
-    """
-    if any(part.training for part in network.modules()):
-        return ()
-    network.train()
-    return (
-        "the model was given in evaluation mode, as after eval(), and is put in training mode: a part that "
-        "is to stay in evaluation mode needs another one that is in training mode",
-    )
-
-
-def _own(loss: Loss, device: torch.device, precision: PassPrecision) -> Loss:
-    """The loss, of which an agent has a copy on its device where it has parameters, since it trains them."""
-    if not learning_parts(loss):
-        return loss
-    loss = copy.deepcopy(loss)
-    for part in learning_parts(loss).values():
-        precision.prepared(part.to(device))
-    return loss
 
 
 def _compiled(network: nn.Module) -> "CompiledForward":

@@ -1,6 +1,6 @@
 """The level-1 executor of PyTorch: a native module whose tensors are views into two flat buffers."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import copy
 from time import perf_counter_ns
@@ -19,10 +19,12 @@ from d5ray.frameworks.torch.model_calls import (
     right_ones,
     scores_of,
 )
+from d5ray.frameworks.torch.modes import evaluating
 from d5ray.frameworks.torch.module_buffers import ModuleBuffers
 from d5ray.frameworks.torch.network_module import own_names
 from d5ray.frameworks.torch.precision import LossScale, PassPrecision
-from d5ray.frameworks.torch.trained_tensors import TrainedTensors, learning_parts
+from d5ray.frameworks.torch.shared_memory import check_memory
+from d5ray.frameworks.torch.trained_tensors import TrainedTensors, learning_parts, reached_from
 from d5ray.networks.executors.evaluation import Judged, evaluated, samples_at_once
 from d5ray.networks.executors.executor import Evaluation, Executor, FlatExecutor
 from d5ray.networks.executors.flat_buffers import FlatBuffers
@@ -67,12 +69,15 @@ class TorchExecutor(Executor):
         self._compiled = compiled
         self._library = Torch(device)
         self._on_cpu, self._synchronize = self._library.on_host, self._library.synchronize
-        self._trained = TrainedTensors({"": module} | learning_parts(loss))
+        modules = {"": module} | learning_parts(loss)
+        self._trained = TrainedTensors(modules)
         kind = next(iter(self._trained.real.values())).dtype
         self._buffers = ModuleBuffers(module, kind)
+        check_memory(modules.values(), self._trained.named | self._buffers.floating)
         self._hold(self._laid())
         self._buffers.note_versions()
         self.weighs, self._differentiates = loss.weighted, differentiates
+        self.given: Mapping[int, str] = {}  # the names of the user's own parameters, until the first pass
         self._generator = self._library.generator
         self._first_seed = 0  # of what the network draws in training,
         self._passes = 0  # the passes until now
@@ -159,6 +164,7 @@ class TorchExecutor(Executor):
             given, truth = self._tensors_of(inputs), self._tensor(labels)
             _, loss, self.weight = output_and_loss(self._trained_output, self.loss, given, truth)
         check_differentiable(loss, self.loss)
+        self.check_own(loss)
         self._synchronize()
         middle = perf_counter_ns()
         elsewhere = 0
@@ -177,6 +183,18 @@ class TorchExecutor(Executor):
         self.backward_ns += perf_counter_ns() - middle - elsewhere
         self._buffers.adopt()
         return loss.item()
+
+    def check_own(self, loss: torch.Tensor) -> None:
+        """Raise `ConfigurationError` where a loss follows from the given model, not from the copy; once."""
+        if self.given:
+            name = next((self.given[each] for each in reached_from(loss) if each in self.given), None)
+            if name is not None:
+                raise ConfigurationError(
+                    f"the model's forward pass or its loss uses {name!r} of the model that was given, and "
+                    "agents train copies of it: let forward return what the loss needs, or let the loss be a "
+                    "function or an object that holds the model, instead of a global variable"
+                )
+            self.given = {}
 
     def _trained_output(self, *given: Any, **named: Any) -> Any:
         return self._precision.output(self._forward(*given, **named))
@@ -321,15 +339,11 @@ class TorchExecutor(Executor):
 
         It is no inference mode, whose tensors a model that keeps some could not train with.
         """
-        training = [part for part in self.module.modules() if part.training]
-        self.module.eval()
-        try:
+        with evaluating(self.module):
+            self._trained.adopt()  # what its parts did on entering the mode
             with torch.set_grad_enabled(self._differentiates):
                 yield
-        finally:
-            for part in training:
-                part.training = True
-            self._trained.adopt()
+        self._trained.adopt()
 
     def _tensors_of(self, inputs: Any) -> Any:
         return self._tensor(inputs) if isinstance(inputs, np.ndarray) else mapped(self._tensor, inputs)

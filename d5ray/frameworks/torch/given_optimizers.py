@@ -20,16 +20,18 @@ SCHEDULES: Final = {  # of `torch.optim.lr_scheduler`, and what does the same he
     "LinearLR": "WarmUp(...)",
     "LambdaLR": "Computed(function)",
 }
+HOOKS: Final = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
-def as_optimizer(given: Any) -> Any:
+def as_optimizer(given: Any, model: Any = None) -> Any:
     """The optimizer that an experiment is given in one of its forms; what is none is left as it is.
 
     An `Optimizer`; an optimizer of PyTorch or Keras: a class, a `functools.partial` of one, or an instance,
-    whose settings count and whose parameters do not: those are the model's; a function of the parameters that
-    gives one of PyTorch's; a `functools.partial` of a function of Optax's. Raises `ConfigurationError` for a
-    scheduler of PyTorch's, for an optimizer of several groups of parameters, and for one that Optax has made,
-    whose settings nobody can read.
+    whose settings count, and which must hold all parameters of a model that is a module; a function of the
+    parameters that gives one of PyTorch's; a `functools.partial` of a function of Optax's. Raises
+    `ConfigurationError` for a scheduler of PyTorch's, for an optimizer of several groups of parameters, with
+    hooks, a scheduler or a state, and for one whose settings nobody can read, such as one that Optax has
+    made.
     """
     if isinstance(given, Optimizer):
         return given
@@ -56,7 +58,7 @@ def as_optimizer(given: Any) -> Any:
             "function that gives it"
         )
     if "torch" in packages and hasattr(given, "param_groups"):
-        return _of_torch(given)
+        return _of_torch(given, model)
     if "torch" in packages and hasattr(given, "get_last_lr"):
         raise _scheduler(f"PyTorch's {type(given).__name__}")
     if inspect.isfunction(given):  # of [(name, tensor), ...], which optimizers of PyTorch take as parameters
@@ -87,19 +89,41 @@ def _scheduler(kind: str) -> ConfigurationError:
     )
 
 
-def _of_torch(given: Any) -> TorchOptimizer:
-    if any("initial_lr" in group for group in given.param_groups):
-        raise _scheduler(f"a {type(given).__name__} with a scheduler of PyTorch's")
-    if len(given.param_groups) > 1:
+def _of_torch(given: Any, model: Any) -> TorchOptimizer:
+    group, kind = given.param_groups[0], type(given)
+    if any("initial_lr" in each for each in given.param_groups):
+        raise _scheduler(f"a {kind.__name__} with a scheduler of PyTorch's")
+    if refused := _not_taken(given, model):
+        what, remedy = refused
         raise ConfigurationError(
-            f"optimizer is a {type(given).__name__} of {len(given.param_groups)} groups of parameters, and "
-            "agents have models of their own: give TorchOptimizer a function of [(name, tensor), ...] that "
-            "makes the groups"
+            f"optimizer is a {kind.__name__} {what}, and agents have models of their own: {remedy}"
         )
-    taken = inspect.signature(type(given)).parameters
-    (group,) = given.param_groups
+    taken = inspect.signature(kind).parameters
     settings = {name: value for name, value in group.items() if name in taken and name != "params"}
-    return TorchOptimizer(type(given), **{name: each for name, each in settings.items() if each is not None})
+    return TorchOptimizer(kind, **{name: each for name, each in settings.items() if each is not None})
+
+
+def _not_taken(given: Any, model: Any) -> tuple[str, str] | None:
+    """What an optimizer of PyTorch's has that its settings do not say, and what to do about it."""
+    group, *others = given.param_groups
+    if others:
+        remedy = "give TorchOptimizer a function of [(name, tensor), ...] that makes the groups"
+        return f"of {len(given.param_groups)} groups of parameters", remedy
+    if any(getattr(given, name, None) for name in HOOKS):
+        return "with hooks", "do what they do in the step of a class of your own that is derived from it"
+    if given.state:
+        return "that has done steps", "give one that has not, or a functools.partial of its class"
+    held = {id(each) for each in group["params"]}
+    for name, tensor in model.named_parameters() if hasattr(model, "named_parameters") else ():
+        if tensor.requires_grad and id(tensor) not in held:
+            remedy = "call requires_grad_(False) on what is not to be trained, or give it all parameters"
+            return f"that does not hold the model's parameter {name!r}", remedy
+    taken = inspect.signature(type(given)).parameters
+    unknown = [str(each) for name, each in taken.items() if name not in group and name != "params"]
+    if unknown:
+        remedy = f"give functools.partial({type(given).__name__}, …)"
+        return f"whose param_groups do not say its {', '.join(unknown)}", remedy
+    return None
 
 
 def _of_keras(given: Any) -> KerasOptimizer:

@@ -68,8 +68,9 @@ class Torch(ArrayLibrary):
 
 
 def numbers(tensor: torch.Tensor) -> HostArray:
-    """The values in host memory; those of bfloat16, which NumPy lacks, as the equal float32."""
-    wide = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+    """The values in host memory; those of types that NumPy lacks, such as bfloat16, as the equal float32."""
+    known = not tensor.is_floating_point() or tensor.dtype in (torch.float16, torch.float32, torch.float64)
+    wide = tensor if known else tensor.float()
     return np.asarray(wide.cpu().numpy())
 
 

@@ -129,16 +129,22 @@ def is_elementwise(rule: Any) -> bool:
 def tried(rule: NativeOptimizer) -> dict[str, Any]:
     """The numbers of an optimizer's first group, after two steps on a small matrix; raises what is wrong."""
     x = torch.ones(4)
+    own_groups = not isinstance(rule.rule, (str, type))  # by the model's names
     try:
-        optimizer = made(rule, [("matrix", x.view(2, 2))])
+        optimizer = made(rule, [("matrix", x.view(2, 2))], some=own_groups)
     except ConfigurationError:
         raise
     except Exception as error:
+        if own_groups:  # it may look for names of the model's, for which it is made again
+            given = {name: each.default for name, each in inspect.signature(rule.rule).parameters.items()}
+            given |= dict(rule.made_with)
+            return {name: value for name, value in given.items() if _is_number(value)}
         raise ConfigurationError(f"{rule!r} cannot be made: {error}") from error
-    tensor: torch.Tensor = optimizer.param_groups[0][PARAMETERS][0]
+    tensors = [each for group in optimizer.param_groups for each in group[PARAMETERS]]
     closure = _closure_of(optimizer, repr(rule))
     for _ in range(2):
-        tensor.grad = torch.tensor([[0.5, -1.0], [2.0, 0.25]])
+        for tensor in tensors:
+            tensor.grad = torch.tensor([[0.5, -1.0], [2.0, 0.25]])
         try:
             with torch.no_grad():
                 if closure is None:
@@ -153,8 +159,8 @@ def tried(rule: NativeOptimizer) -> dict[str, Any]:
     return {name: value for name, value in numbers if name != PARAMETERS and _is_number(value)}
 
 
-def made(rule: NativeOptimizer, named: list[tuple[str, torch.Tensor]]) -> Made:
-    """The optimizer of these tensors."""
+def made(rule: NativeOptimizer, named: list[tuple[str, torch.Tensor]], *, some: bool = False) -> Made:
+    """The optimizer of these tensors, or of some of them."""
     make = _named(rule.rule) if isinstance(rule.rule, str) else rule.rule
     if inspect.isclass(make) and issubclass(make, Made):
         optimizer = make([tensor for _, tensor in named], **rule.made_with)
@@ -167,11 +173,14 @@ def made(rule: NativeOptimizer, named: list[tuple[str, torch.Tensor]]) -> Made:
             f"{rule.rule!r} is no optimizer: give the name of a class of torch.optim, a class derived from "
             "torch.optim.Optimizer, or a function of [(name, tensor), ...] that gives an optimizer of them"
         )
-    given = {id(tensor) for _, tensor in named}
+    given = {id(tensor): name for name, tensor in named}
     taken = [id(tensor) for group in optimizer.param_groups for tensor in group[PARAMETERS]]
-    if set(taken) != given:
+    left_out = [] if some else [name for place, name in given.items() if place not in taken]
+    if left_out or not set(taken) <= given.keys():
+        also = f", also {left_out[0]!r} if it requires gradients" if left_out else ""
         raise ConfigurationError(
-            f"{rule!r} takes {len(taken)} tensors, and was given {len(given)}: it must move exactly those"
+            f"{rule!r} takes {len(taken)} tensors, and was given {len(named)}: it must move exactly "
+            f"those{also}"
         )
     return optimizer
 

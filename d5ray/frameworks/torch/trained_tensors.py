@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from d5ray.errors import ConfigurationError
+from d5ray.frameworks.torch.shared_memory import views_of_parameters
 from d5ray.networks.executors.slots import Slot
 from d5ray.operators.loss import Loss
 from d5ray.training.arrays import NO_GRADIENT, is_negative_zero
@@ -58,16 +59,29 @@ class TrainedTensors:
         self.released = False
         self.holder = ""  # of the parameters, who does not learn what the user's code does to them
         self._sum = 0.0  # of all parameters, before a pass
+        self._kept_views: list[tuple[torch.Tensor, str, int]] = []  # of a parameter, and from which element
         self.named: Named = {}
+        self._check_given_out()
         self.take_released()
         if not self.named:
             raise ConfigurationError(
                 "the model has no parameters to train: give it at least one layer with weights"
             )
 
+    def _check_given_out(self) -> None:
+        """Raise where a module's own `parameters` leaves out what requires gradients."""
+        given = {id(each) for module in self._modules.values() for each in module.parameters()}
+        for name, _, _, tensor in all_named(self._modules):
+            if tensor.requires_grad and id(tensor) not in given:
+                raise ConfigurationError(
+                    f"the model's parameters() leaves {name!r} out, which requires gradients: call "
+                    "requires_grad_(False) on what is not to be trained"
+                )
+
     def take_released(self) -> None:
         """Have also what requires gradients now, in the order in which the modules name it."""
         held = {id(tensor) for tensor in self.named.values()}
+        views = [pair for pair in views_of_parameters(self._modules.values()) if id(pair[1]) not in held]
         seen: set[int] = set()
         named: Named = {}
         for name, _, _, tensor in all_named(self._modules):
@@ -77,6 +91,12 @@ class TrainedTensors:
         gone = {name: tensor for name, tensor in self.named.items() if id(tensor) not in seen}
         self.named.clear()
         self.named.update(named | gone)
+        names = {id(tensor): name for name, tensor in self.named.items()}
+        self._kept_views += [
+            (view, names[id(of)], int(view.storage_offset() - of.storage_offset()))
+            for view, of in views
+            if id(of) in names
+        ]
         self.released = False
 
     @property
@@ -104,6 +124,10 @@ class TrainedTensors:
                     torch.view_as_complex, (values[name], self._views[at])
                 )
                 tensor.data, tensor.grad = self._values[name], self._views[at]
+        for view, name, first_element in self._kept_views:
+            whole = self._values[name]
+            at_element = whole.storage_offset() + first_element
+            view.data = whole.as_strided(view.shape, view.stride(), at_element)
         words = flat.view(WORDS[flat.element_size()])
         self._mark = -(2 ** (8 * flat.element_size() - 1))  # the bits of -0.0
         offsets = [slot.offset if slot.size else 0 for slot in slots]
@@ -239,13 +263,13 @@ class TrainedTensors:
 
     def _untouched(self, candidates: list[int], loss: torch.Tensor) -> list[int]:
         """Those of parameters whose gradient begins with -0.0 that got none, though they had one before."""
-        reached: set[int] | None = None
+        reached: Collection[int] | None = None
         found = []
         for at in candidates:
             tensor, view = self.tensors[at], self._gradients[self._slots[at].name]
             if tensor.grad is None or not is_negative_zero(view):
                 continue
-            reached = _reached(loss) if reached is None else reached
+            reached = reached_from(loss) if reached is None else reached
             if id(tensor) in reached:
                 view.add_(0.0)  # it is -0.0 itself
             else:
@@ -274,9 +298,9 @@ def _columns(rows: list[tuple[Any, str, torch.Tensor]]) -> tuple[list[Any], list
     return [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
 
 
-def _reached(loss: torch.Tensor) -> set[int]:
-    """The parameters that a backward pass from the loss has reached."""
-    found: set[int] = set()
+def reached_from(loss: torch.Tensor) -> Mapping[int, torch.Tensor]:
+    """The parameters that a backward pass from the loss reaches, by their numbers."""
+    found: dict[int, torch.Tensor] = {}
     seen: set[Any] = set()
     ahead: list[Any] = [loss.grad_fn]
     while ahead:
@@ -285,7 +309,7 @@ def _reached(loss: torch.Tensor) -> set[int]:
             continue
         seen.add(node)
         if (variable := getattr(node, "variable", None)) is not None:
-            found.add(id(variable))
+            found[id(variable)] = variable
         ahead += [each for each, _ in node.next_functions]
     return found
 

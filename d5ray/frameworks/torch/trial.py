@@ -1,8 +1,8 @@
 """Trial of a PyTorch module before it trains: what it takes, what it gives, and what its first pass makes"""
 
-import copy
 import traceback
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, final
@@ -14,8 +14,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from d5ray.errors import ConfigurationError, D5Error, first_line
+from d5ray.frameworks.torch.copying import copied
 from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.frameworks.torch.model_calls import called, check_differentiable, mean_and_weight, scores_of
+from d5ray.frameworks.torch.modes import evaluating
 from d5ray.frameworks.torch.precision import PassPrecision
 from d5ray.networks.executors.trees import is_inner, mapped
 from d5ray.networks.layers.layers import Shape
@@ -111,26 +113,35 @@ class ModuleTrial:
         return ConfigurationError(f"the model does not take samples of shape {sample_shape}: {why}")
 
 
+def check_alone(executor: Any, agents: int) -> None:
+    """Raise `ConfigurationError` for a part of a model that needs PyTorch's process groups."""
+    if agents > 1:
+        for name, part in _torch_executor(executor).module.named_modules():
+            if isinstance(part, nn.SyncBatchNorm):
+                raise ConfigurationError(
+                    f"the model's part {name!r} is a SyncBatchNorm, which finds no process group "
+                    f"of PyTorch's with {agents} agents and would take its own samples' statistics: use "
+                    "BatchNorm, GroupNorm, or one agent"
+                )
+
+
 def try_batch(executor: Any, inputs: Any, labels: np.ndarray[Any, Any]) -> None:
     """Let an executor's model and loss take a batch, and differentiate; the executor is of no use afterwards.
 
     The model is in evaluation mode, but for a normalization of a single sample, which fails in training mode.
     Raises `ConfigurationError` that names the part.
     """
-    while not isinstance(executor, TorchExecutor):
-        executor = executor.inner
+    executor = _torch_executor(executor)
     module, loss = executor.module, executor.loss
-    given, truth = executor._tensors_of(inputs), executor._tensor(labels)
+    samples, truth = executor._tensors_of(inputs), executor._tensor(labels)
     batch = f"a batch of {len(labels)} sample{'s' if len(labels) > 1 else ''}"
     normalizes = len(labels) == 1 and any(
         isinstance(part, _BatchNorm) and part.training for part in module.modules()
     )
-    training = [part for part in module.modules() if part.training]
-    if not normalizes:
-        module.eval()
     try:
         more = {"labels": truth} if loss.takes_labels else {}
-        output = called(module, given, **more)
+        with nullcontext() if normalizes else evaluating(module):
+            output = called(module, samples, **more)
         scores = output if loss.sees_output else scores_of(output)
     except (*OF_THE_DEVICE, D5Error):
         raise
@@ -145,9 +156,6 @@ def try_batch(executor: Any, inputs: Any, labels: np.ndarray[Any, Any]) -> None:
                 "BatchNorm needs two"
             )
         raise failed(f"the model, a {type(module).__name__}, fails with {batch}", error, remedy) from error
-    finally:
-        for part in training:
-            part.training = True
     try:
         found = loss.torch(scores, truth)
     except (*OF_THE_DEVICE, D5Error):
@@ -159,6 +167,13 @@ def try_batch(executor: Any, inputs: Any, labels: np.ndarray[Any, Any]) -> None:
         raise failed(what, error, "mend it, or give labels that it takes") from error
     mean, _ = mean_and_weight(loss, found, truth)
     check_differentiable(mean, loss)
+    executor.check_own(mean)
+
+
+def _torch_executor(executor: Any) -> TorchExecutor:
+    while not isinstance(executor, TorchExecutor):
+        executor = executor.inner
+    return executor
 
 
 def failed(what: str, error: Exception, remedy: str) -> ConfigurationError:
@@ -168,14 +183,8 @@ def failed(what: str, error: Exception, remedy: str) -> ConfigurationError:
 
 
 def _output(network: nn.Module, given: Any, *, differentiates: bool) -> Any:
-    training = [part for part in network.modules() if part.training]
-    network.eval()
-    try:
-        with torch.set_grad_enabled(differentiates):
-            return called(network, given)
-    finally:
-        for part in training:
-            part.training = True
+    with evaluating(network), torch.set_grad_enabled(differentiates):
+        return called(network, given)
 
 
 def _copied(network: nn.Module) -> nn.Module:
@@ -183,9 +192,10 @@ def _copied(network: nn.Module) -> nn.Module:
     parameters = list(network.parameters())
     large = sum(each.nbytes for each in parameters) > MOST_BYTES
     try:
-        return copy.deepcopy(network, {id(each): each for each in parameters if large})
-    except (RuntimeError, TypeError):
+        copy: nn.Module = copied(network, kept=parameters if large else ())[0]
+    except ConfigurationError:
         return network
+    return copy
 
 
 def _zeros(kind: Any, shape: Shape) -> np.ndarray[Any, Any]:
