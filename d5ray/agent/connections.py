@@ -391,17 +391,19 @@ class Connections:
             if each is not None:
                 each.drain()
 
-    def server_parameters(self) -> np.ndarray[Any, Any]:
+    def server_parameters(self, *, settled: bool = True) -> np.ndarray[Any, Any]:
         """The parameters (n,) that the servers have by now, in host memory.
 
-        Raises `ConfigurationError` where there are none.
+        settled: with what this agent has sent, for which it waits. Raises `ConfigurationError` where there
+        are none.
         """
         if self.server is None:
             raise ConfigurationError(
                 f"{self.optimizer!r} has no parameter servers: ask for an agent's model, by its rank, or for "
                 "the 'mean'"
             )
-        self.server.drain()
+        if settled:
+            self.server.drain()
         return np.concatenate([part.arrays[part.data["x"]["array"]] for part in self.server.kept()])
 
     def leave(self) -> None:

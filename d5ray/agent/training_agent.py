@@ -356,7 +356,9 @@ class TrainingAgent:
         return self._model(self.executor.state_dict(), f"agent {self.rank}")
 
     def _server_model(self) -> ModelState:
-        return self._model(self.executor.state_dict(self.connections.server_parameters()), "the servers")
+        # In a simulation whoever looks takes no time, so that its numbers are those without the look.
+        found = self.connections.server_parameters(settled=self._world.has_threads)
+        return self._model(self.executor.state_dict(found), "the servers")
 
     def _model(self, tensors: dict[str, np.ndarray[Any, Any]], of: str) -> ModelState:
         return described(

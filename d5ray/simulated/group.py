@@ -214,10 +214,7 @@ class SimulatedGroup(TrainingRun):
         self.abandon()
 
     def _asked(self, ranks: Collection[int], of_servers: bool) -> dict[int, ModelState]:
-        """The models of these agents; what servers have takes virtual time to come."""
-        if of_servers:
-            return self._together(lambda rank: self.agents[rank].model_state(of_servers=True), ranks=ranks)
-        return {rank: self.agents[rank].model_state() for rank in ranks}
+        return {rank: self.agents[rank].model_state(of_servers=of_servers) for rank in ranks}
 
     def _own(self, rank: int) -> Do:
         """What does a fault that this agent does itself."""

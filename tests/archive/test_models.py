@@ -226,6 +226,27 @@ def test_the_servers_model_is_what_they_hold() -> None:
     assert not torch.equal(first["head.weight"], served["head.weight"])
 
 
+def test_whoever_looks_at_the_servers_in_the_midst_of_a_simulation_changes_nothing() -> None:
+    """Their model between two steps, with the numbers of the run without the look."""
+
+    class Looks(d5.Event):
+        def after_step(self, moment: d5.events.Moment) -> None:
+            if moment.rank == 1:
+                seen.append(held[0].state_dict("servers")["head.weight"])
+
+    seen: list[torch.Tensor] = []
+    held: list[Any] = []
+    rows = []
+    for events in ((), Looks()):
+        with d5.simulate(experiment(SERVERED["ASGD"], servers=d5.Servers(shards=2), events=events)) as group:
+            held[:] = [group]
+            group.train(STEPS, progress=False)
+            last = group.state_dict("servers")["head.weight"]
+        rows.append(d5.Run(group.folder).row["parameters_sha256"])
+    assert rows[0] == rows[1]
+    assert len(seen) == STEPS and len({each.numpy().tobytes() for each in (*seen, last)}) > STEPS // 2
+
+
 def test_a_model_in_the_midst_of_a_training_is_that_after_its_last_step() -> None:
     """An event sees the parameters that the group gives at that moment."""
 
