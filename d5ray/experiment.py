@@ -339,10 +339,7 @@ class Experiment:
         if isinstance(self.model, str):
             check_network_options(self.model, self.model_kwargs)
         check_options("executor_kwargs", self.executor_kwargs, self.make_executor)
-        if framework and "device" in self.executor_kwargs:
-            device = as_device(self.executor_kwargs["device"])
-            self._put(executor_kwargs={**self.executor_kwargs, "device": device})
-        self.executor_options.check(self.make_executor, self.executor_kwargs)
+        self.executor_options.check(self.make_executor, self.executor_arguments)
         check_framework(self.loss, framework)
         if self.accumulate > 1 and isinstance(self.loss, FunctionLoss) and self.loss.is_sum:
             raise ConfigurationError(
@@ -460,9 +457,17 @@ class Experiment:
         return ExecutorOptions(self.precision, self.compile, self.recompute)
 
     @property
+    def executor_arguments(self) -> dict[str, Any]:
+        """The arguments of the agents' executors, with the device that a text means."""
+        given = dict(self.executor_kwargs)
+        if "device" in given and framework_name(self.make_executor):
+            given["device"] = as_device(given["device"])
+        return given
+
+    @property
     def device(self) -> Device:
         """The device of the agents' executors."""
-        return device_of(self.make_executor, self.executor_kwargs)
+        return device_of(self.make_executor, self.executor_arguments)
 
     @property
     def step_batch_size(self) -> BatchSize:

@@ -67,7 +67,7 @@ def whole_network(experiment: Experiment, sample_shape: Shape, classes: int) -> 
         seed=experiment.seed,
         threads=experiment.threads,
         **experiment.executor_options.options,
-        **experiment.executor_kwargs,
+        **experiment.executor_arguments,
     )
     if experiment.accumulate == 1:
         return executor

@@ -49,7 +49,7 @@ def staged(experiment: Experiment, share: Share) -> PipelineExecutor:
             f"a mesh needs an executor that computes pieces of a network, and {module.__name__} has no "
             "from_pieces: set executor='torch' or another framework's name"
         )
-    options = {"threads": experiment.threads} | dict(experiment.executor_kwargs)
+    options = {"threads": experiment.threads} | experiment.executor_arguments
     return stage_of(share, experiment.mesh, experiment.loss, make, options)
 
 
