@@ -141,7 +141,8 @@ class Experiment:
 
     model          a name ('lenet', 'mlp'), a class or function that gives a network, or a network: a module
                    of the framework's, a `Network`, or the path of an .onnx file, which is read at once; with
-                   executor='jax' a model of Flax or Equinox, or a pair of functions (init, apply)
+                   executor='jax' a model of Flax or Equinox, or a function that gives a pair of
+                   functions (init, apply)
     dataset        a name ('digits', 'mnist', ...) or a `Dataset`
     optimizer      level 2: the update rule, such as `Momentum(0.1, 0.9)`; or an optimizer of PyTorch or
                    Keras, such as `functools.partial(torch.optim.AdamW, lr=0.001)`
@@ -331,7 +332,10 @@ class Experiment:
             wanted = "the name of a framework, or a function such as d5ray.frameworks.torch.from_model"
             raise wrong_kind("executor", self.executor, wanted)
         if not isinstance(self.model, (str, Network)) and not callable(self.model):
-            raise wrong_kind("model", self.model, "a name such as 'lenet', a class or function, or a network")
+            wanted = "a name such as 'lenet', a class or function, or a network"
+            if isinstance(self.model, tuple):
+                wanted += "; a pair of functions is given by one, such as lambda: (init, apply)"
+            raise wrong_kind("model", self.model, wanted)
         framework = framework_name(self.make_executor)
         check_executor(self.model, framework)
         # the caller may change his own dictionaries

@@ -232,17 +232,20 @@ def test_bfloat16_rounds_products_and_keeps_masters_in_float32(library: str) -> 
     assert 1e-4 < away < 3e-2
 
 
-def test_losses_of_ones_own_and_of_optax() -> None:
-    """A function of (output, labels) sees the whole output; without a mean it is refused."""
+@pytest.mark.parametrize("nested", [False, True])
+def test_losses_of_ones_own_and_of_optax(nested: bool) -> None:
+    """A function of (output, labels) sees the whole output, nested to any depth."""
 
     class Pair(nnx.Module):  # type: ignore[misc]
         def __init__(self, *, rngs: nnx.Rngs) -> None:
             self.head = nnx.Linear(64, 10, rngs=rngs)
 
         def __call__(self, images: Any) -> Any:
-            return {"logits": self.head(images.reshape(len(images), -1)), "twice": 2.0}
+            found = {"logits": self.head(images.reshape(len(images), -1)), "twice": 2.0}
+            return {"heads": ({"scores": found["logits"]}, found)} if nested else found
 
     def mean(output: Any, labels: Any) -> Any:
+        output = output["heads"][1] if nested else output
         each = optax.softmax_cross_entropy_with_integer_labels(output["logits"], labels)
         return each.mean() * output["twice"] / 2
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections import namedtuple
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,14 @@ from d5ray.ops.losses.function_loss import as_loss
 DIGITS = d5.datasets.load_dataset("digits")
 Output = namedtuple("Output", ["loss", "logits"])
 Course = tuple[np.ndarray[Any, Any], float, float | None]
+
+
+@dataclass
+class Whole:
+    """An output of a class of one's own."""
+
+    heads: dict[str, torch.Tensor]
+    features: torch.Tensor
 
 
 class Plain(nn.Module):
@@ -37,6 +46,7 @@ class Plain(nn.Module):
             "attribute": Output(loss, scores),
             "own loss": {"loss": loss, "logits": scores},
             "nested": {"heads": (scores, {"features": images})},
+            "data class": Whole({"scores": scores}, images),
             "nothing": None,
         }[self.form]
 
@@ -160,9 +170,9 @@ def test_a_loss_of_pytorch_trains_as_d5rays_own(loss: Any, own: Course) -> None:
     assert (test_loss, accuracy) == pytest.approx(own[1:], abs=1e-12)
 
 
-@pytest.mark.parametrize("form", ["tuple", "dictionary", "attribute"])
+@pytest.mark.parametrize("form", ["tuple", "dictionary", "attribute", "nested", "data class"])
 def test_a_model_gives_its_scores_in_any_form(form: str, own: Course) -> None:
-    """A tuple's first tensor, `logits` of a dictionary or of an object, as Hugging Face's models give."""
+    """The first tensor, or `logits` of a dictionary or of an object, as Hugging Face's models give."""
     assert np.array_equal(course(d5.operators.SoftmaxCrossEntropyLoss(), form)[0], own[0])
 
 

@@ -53,8 +53,8 @@ class ModuleTrial:
         self._network, self._loss, self._precision, self._device = network, loss, precision, device
 
     def found(self, sample_shape: Any) -> ModuleFacts:
-        """The model's scores, where it has some; for samples of several arrays, whose types are not known
-        here, and for a model that is given labels too, perhaps none.
+        """The model's scores; for samples of several arrays perhaps none, since shapes do not tell types, and
+        for a model that is given labels too.
 
         Raises `ConfigurationError` where the model does not take such samples.
         """
@@ -78,24 +78,17 @@ class ModuleTrial:
     def _passed(self, samples: Any) -> ModuleFacts:
         given = mapped(lambda each: self._precision.sample(torch.from_numpy(each).to(self._device)), samples)
         if self._is_lazy:
-            _output(self._network, given, differentiates=False)
+            _scores(self._network, given, differentiates=False)
         for differentiates in (False, True):
             try:
-                output = _output(_copied(self._network), given, differentiates=differentiates)
-                return ModuleFacts(self._shape_of(output), differentiates)
+                return ModuleFacts(
+                    tuple(_scores(_copied(self._network), given, differentiates=differentiates).shape),
+                    differentiates,
+                )
             except RuntimeError as error:
                 if differentiates or not any(words in str(error) for words in WITHOUT_GRADIENTS):
                     raise
         raise AssertionError("one of the two is returned or raised")
-
-    def _shape_of(self, output: Any) -> tuple[int, ...] | None:
-        """The shape of the scores; None where only the loss knows what in the output is what."""
-        try:
-            return tuple(scores_of(output).shape)
-        except ConfigurationError:
-            if output is None or self._loss.classifies or not self._loss.sees_output:
-                raise
-            return None
 
     @property
     def _is_lazy(self) -> bool:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 from d5ray.errors import ConfigurationError
@@ -19,22 +20,31 @@ def called(model: Callable[..., Any], inputs: Any, **more: Any) -> Any:
 
 
 def scores_in(output: Any, is_array: Callable[[Any], bool]) -> Any:
-    """The scores in a model's output: the array itself, its `logits`, or the first array of several.
+    """The scores in a model's output: the array itself, its `logits`, or the first array that is in it.
 
     is_array: says what is one under the framework. Raises `ConfigurationError` where there is none.
     """
-    if is_array(output):
-        return output
-    found = output.get(LOGITS) if isinstance(output, Mapping) else getattr(output, LOGITS, None)
-    if found is None and isinstance(output, (Mapping, tuple, list)):
-        parts = output.values() if isinstance(output, Mapping) else output
-        found = next((each for each in parts if is_array(each)), None)
-    if not is_array(found):
+    found = _first(output, is_array)
+    if found is None:
         raise ConfigurationError(
             f"the model returned a {type(output).__name__}, the loss needs one tensor of scores: return "
             f"a tensor, a tuple that begins with one, or a dictionary with {LOGITS!r}"
         )
     return found
+
+
+def _first(output: Any, is_array: Callable[[Any], bool]) -> Any:
+    """The scores in an output that is nested to any depth; None where there are none."""
+    if is_array(output):
+        return output
+    parts = output
+    if is_dataclass(output) and not isinstance(output, (Mapping, type)):
+        parts = {each.name: getattr(output, each.name) for each in fields(output)}
+    logits = parts.get(LOGITS) if isinstance(parts, Mapping) else getattr(output, LOGITS, None)
+    if logits is not None or not isinstance(parts, (Mapping, tuple, list)):
+        return logits if is_array(logits) else None
+    inner = (_first(each, is_array) for each in (parts.values() if isinstance(parts, Mapping) else parts))
+    return next((each for each in inner if each is not None), None)
 
 
 def sum_and_weight(found: Any) -> tuple[Any, Any]:

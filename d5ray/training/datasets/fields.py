@@ -44,7 +44,8 @@ class Fields:
         if isinstance(sample, Sequence) and not isinstance(sample, (str, bytes)):
             return self._of_positions(sample, called)
         raise DataError(
-            f"{called}: found {type(sample).__name__}, expected a tuple (inputs, label) or a dictionary"
+            f"{called}: found {type(sample).__name__}, expected a tuple (inputs, label) or a dictionary; of "
+            "one that is its own label (inputs, inputs)"
         )
 
     def _of_keys(self, sample: Mapping[Any, Any], called: str) -> tuple[Any, Any]:
