@@ -175,9 +175,9 @@ def failed(what: str, error: Exception, remedy: str) -> ConfigurationError:
     return ConfigurationError(f"{what}: {type(error).__name__}: {first_line(error)}: {remedy}\n{text}")
 
 
-def _output(network: nn.Module, given: Any, *, differentiates: bool) -> Any:
+def _scores(network: nn.Module, given: Any, *, differentiates: bool) -> torch.Tensor:
     with evaluating(network), torch.set_grad_enabled(differentiates):
-        return called(network, given)
+        return scores_of(called(network, given))
 
 
 def _copied(network: nn.Module) -> nn.Module:
