@@ -42,12 +42,13 @@ def tune(
     from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.dashboards.terminal import series_tables as series  # noqa: PLC0415
     from d5ray.metrics.judge.run_series import RunSeries  # noqa: PLC0415
+    from d5ray.recipes.engine.tuning.space import written  # noqa: PLC0415
     from d5ray.recipes.engine.tuning.tune import tune as searched  # noqa: PLC0415
     from d5ray.simulator import simulate  # noqa: PLC0415
 
     found = searched(
         recipe,
-        dict(map(search.written, over)),
+        dict(map(written, over)),
         trials=trials,
         scheduler=search.asha() if asha else None,
         seeds=seeds,

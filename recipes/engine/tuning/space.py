@@ -1,5 +1,6 @@
 """The space of a search: keys of MUTABLE with domains of Ray Tune's or lists, checked before it begins"""
 
+import ast
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -17,24 +18,47 @@ SIZES: Final = (  # on which the room hangs that a trial takes
 )  # fmt: skip
 
 
-def check(recipe: Recipe, space: object) -> Mapping[str, Any]:
-    """The space, if it is one of the recipe's; raises `ConfigurationError`."""
+def check(recipe: Recipe, space: object) -> dict[str, Any]:
+    """The space as domains of Tune's, if it is one of the recipe's; raises `ConfigurationError`."""
     if not isinstance(space, Mapping) or not space:
         raise ConfigurationError(
             f"space is {space!r}: it must be a dictionary of domains or lists by keys of MUTABLE, such as "
             '{"batch_size": [16, 32]}'
         )
+    domains = {}
     for key, value in space.items():
         _check_key(recipe, key)
         if isinstance(value, (list, tuple)) and not value:
             raise ConfigurationError(f"space has nothing to choose from for {key!r}: give it a value")
-        if not isinstance(value, (list, tuple)) and not search.is_domain(value):
+        domains[key] = search.domain(value)
+        if domains[key] is None:
             raise ConfigurationError(
                 f"space has {value!r} for {key!r}: it must be a domain such as ray.tune.loguniform(0.001, 1)"
                 ", or a list; give a value that all trials have by overrides"
             )
-    _check_draws(recipe, space)
-    return space
+    _check_draws(recipe, domains)
+    return domains
+
+
+def written(given: str) -> tuple[str, Any]:
+    """A key and the domain that a text of the command line gives it: `lr=loguniform(0.001, 1)`, or a list."""
+    key, equals, text = (part.strip() for part in given.partition("="))
+    if not equals or not key:
+        raise ConfigurationError(
+            f"--over {given!r}: write it as key=domain, such as --over 'batch_size=[16, 32]'"
+        )
+    with suppress(ValueError, SyntaxError):
+        return key, ast.literal_eval(text)
+    try:
+        call = ast.parse(text, mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
+            raise ValueError("it is no domain with its bounds")
+        return key, search.made(call.func.id, *map(ast.literal_eval, call.args))
+    except (SyntaxError, TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"--over {key}={text}: {error}; write a domain of Ray Tune's such as "
+            f"{key}=loguniform(0.001, 1), or a list, {key}=[16, 32]"
+        ) from error
 
 
 def with_settings(recipe: Recipe, found: Mapping[str, Any]) -> Recipe:
@@ -47,7 +71,7 @@ def largest(recipe: Recipe, space: Mapping[str, Any]) -> list[Experiment]:
     """Trials of which one takes as much room as any does."""
     varied: list[dict[str, Any]] = [{}]
     for key in SIZES:
-        values = search.choices(space.get(key, []))
+        values = search.choices(space.get(key))
         bound = getattr(space.get(key), "upper", None)  # of a domain of numbers
         values += [] if bound is None else [bound - 1 if isinstance(bound, int) else bound]
         varied += [{key: value} for value in values]
@@ -76,11 +100,16 @@ def _check_key(recipe: Recipe, key: object) -> None:
         )
 
 
+def _drawn(domain: Any) -> Any:
+    values = search.choices(domain)
+    return values[0] if values else domain.sample()
+
+
 def _check_draws(recipe: Recipe, space: Mapping[str, Any]) -> None:
     """Some settings do not go together, and their trials fail; but not all may."""
     for draw in range(DRAWS):
         try:
-            made = with_settings(recipe, search.drawn(space)).made()
+            made = with_settings(recipe, {key: _drawn(each) for key, each in space.items()}).made()
         except ConfigurationError:
             if draw == DRAWS - 1:
                 raise

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,6 +28,7 @@ from d5ray.recipes.engine.recipe import Recipe
 from d5ray.recipes.engine.repeats import seeds as several
 from d5ray.recipes.engine.repeats.series_folder import KeptSeries
 from d5ray.recipes.engine.tuning import space as spaces
+from d5ray.recipes.engine.tuning.training import OneTraining
 from d5ray.recipes.engine.tuning.trial_runs import RecipeRuns
 from d5ray.recipes.engine.tuning.tuned import TrialOutcome, Tuned, best_of, table_of
 
@@ -94,23 +96,17 @@ def tune(
     mode = "min" if quantity.direction == "min" else "max"
     try:
         told(f"{kept.series.name}: {trials} trials")
+        reserved = Reservation(1.0) if runs.waits else Reservation(cpus, gpus)
+        interrupted = kept.series.folder / "tune" / "interrupted"
         tried = search.search(
-            runs,
-            search.SearchPlan(
-                space,
-                mode,
-                trials,
-                searcher,
-                scheduler,
-                Reservation(1.0) if runs.waits else Reservation(cpus, gpus),
-                in_process=runs.waits,
-            ),
-            kept.series.folder / "tune",
-        )
+            partial(OneTraining, runs, interrupted), space,
+            search.resources(reserved, in_process=runs.waits), interrupted, metric=runs.metric, mode=mode,
+            num_samples=trials, search_alg=searcher, scheduler=scheduler, reuse_actors=runs.waits,
+        )  # fmt: skip
     except BaseException as error:
         _abandon(kept, error)
         raise
-    outcomes = [_outcome(each, runs) for each in tried]
+    outcomes = [_outcome(*each, runs) for each in tried]
     for number, each in enumerate(outcomes):
         if each.value is None or each.status not in ("completed", "interrupted"):
             told(f"trial {number} failed ({_words(each.settings)}): {each.reason}")
@@ -171,17 +167,17 @@ def _fresh(recipe: Recipe, count: int) -> Recipe:
     return fresh
 
 
-def _outcome(tried: search.EndedTrial, runs: RecipeRuns) -> TrialOutcome:
+def _outcome(settings: Mapping[str, Any], name: str, error: str, runs: RecipeRuns) -> TrialOutcome:
     """A trial as its run tells of it; of one that has none, as Ray Tune does."""
-    name = tried.run or _run_with(tried.settings, runs)
+    name = name or _run_with(settings, runs)
     if not name:
-        return TrialOutcome(tried.settings, "", "failed", None, None, tried.error or "it did not begin")
+        return TrialOutcome(settings, "", "failed", None, None, error or "it did not begin")
     run = Run(runs.root / name)
     row = run.row
-    value = None if tried.error else runs.quantity.estimate(run.tables()).value
-    reason = row["stop_reason"] or tried.error
-    status = row["status"] if not tried.error or row["status"] != "completed" else "failed"
-    return TrialOutcome(tried.settings, name, status, value, row["steps"], reason)
+    value = None if error else runs.quantity.estimate(run.tables()).value
+    reason = row["stop_reason"] or error
+    status = row["status"] if not error or row["status"] != "completed" else "failed"
+    return TrialOutcome(settings, name, status, value, row["steps"], reason)
 
 
 def _run_with(settings: Mapping[str, Any], runs: RecipeRuns) -> str:
