@@ -7,6 +7,7 @@
 # make test-ray   what starts Ray, with another version of it: RAY=2.55.0, in an environment of its own
 # make test-slow  what needs longer (an hour or more)
 # make rooms      lines, tests and imports by rooms, each within its budget (tests/house.toml)
+# make mutants    how many of 300 small changes of the core its tests notice (hours; goes on where it ended)
 # make docs       build lessons, guide, reference and map of files into build/docs; a warning is an error
 # make docs-outputs  run the lessons (15 minutes) and write what they show
 # make tools      install Debian's packages that some tests need, where that is possible
@@ -18,7 +19,7 @@ RAY ?= 2.55.0
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: run test test-full test-older test-all test-gpu test-ray test-slow rooms docs docs-outputs tools lint linters clean
+.PHONY: run test test-full test-older test-all test-gpu test-ray test-slow rooms mutants docs docs-outputs tools lint linters clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
@@ -53,6 +54,9 @@ test-slow: $(VENV)/.dev
 
 rooms: $(VENV)/.dev
 	$(BIN)/python -m tests.house --imports
+
+mutants: $(VENV)/.dev
+	$(BIN)/python -m tests.mutants
 
 docs: $(VENV)/.dev
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs

@@ -1,0 +1,187 @@
+"""`make mutants`: how many of 300 small changes of the core its tests notice, by room
+
+    python -m tests.mutants [--seconds S] [--new]
+
+The mutants are drawn by a seed from a commit: that of the newest `COMMIT.jsonl` here until all are tried,
+with `--new` the one that is checked out. Each runs in a copy of it, with those tests first that are likeliest
+to notice. What came of each is a line of the file, so that a run may end at any time; `table.md` sums up.
+Who finds that a survivor does the same as the program writes "equivalent" into its line.
+"""
+
+import argparse
+import compileall
+import importlib
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from py_compile import PycInvalidationMode
+from typing import Any
+
+import networkx
+
+from tests.house import REPOSITORY, TABLE, House, imported_of
+from tests.mutants.drawing import Mutant, drawn
+from tests.mutants.running import Outcome, run
+
+FOLDER = Path(__file__).parent
+NUMBER, SEED = 300, "d5ray"
+STARTS_RAY = ("tests/actors/", "tests/commands/", "tests/docs/", "tests/recipes/", "tests/test_readme")
+END_TO_END = ("tests/agent/test_training_agent.py", "tests/test_simulator.py", "tests/test_same_as_torch.py")
+LIBRARIES = ("numpy", "torch", "pandas", "pyarrow", "onnx", "duckdb")  # imported once for all
+OUTCOMES = ("killed", "timed out", "survived", "equivalent")
+
+
+class Trials:
+    """The mutants of a commit, of which there is a copy, and what came of those that were tried."""
+
+    def __init__(self, record: Path) -> None:
+        self.record, self.tree = record, REPOSITORY / "build" / "mutants" / record.stem
+        is_new = not self.tree.exists()
+        self.tree.mkdir(parents=True, exist_ok=True)
+        files = subprocess.run(
+            ["git", "archive", record.stem], cwd=REPOSITORY, capture_output=True, check=True
+        )
+        subprocess.run(["tar", "-x", "-C", self.tree], input=files.stdout, check=True)
+        if is_new:  # by contents, since mutants come and go within a second
+            compileall.compile_dir(self.tree, quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
+        self.house = house = House((REPOSITORY / TABLE).read_text("utf-8"), self.tree)
+        sizes = {room: lines for room, (lines, *_) in house.sizes.items() if room.kind == "core"}
+        share = {room.name: round(NUMBER * lines / sum(sizes.values())) for room, lines in sizes.items()}
+        texts = defaultdict[str, dict[str, str]](dict)
+        for file in house.modules.values():
+            texts[house.room[file].name][file] = house.texts[file]
+        self.mutants = sorted(  # every room is as far as the others
+            ((index + 0.5) / number, room, mutant)
+            for room, number in share.items()
+            for index, mutant in enumerate(drawn(texts[room], number, f"{SEED} {room}"))
+        )
+        self.used_by = networkx.DiGraph(
+            (house.modules[used], file) for file in house.texts for used in self._uses(file)
+        )
+        record.touch()
+        self.lines = [json.loads(line) for line in record.read_text("utf-8").splitlines()]
+        if not self.lines:
+            self._note(seed=SEED, drawn=share)
+
+    def _uses(self, file: str) -> set[str]:
+        """The modules that a file imports, or, as a test, whose public names it says."""
+        names = imported_of(self.house.texts[file])
+        found = {f"{module}.{name}" for module, name in names} | {module for module, _ in names}
+        if file.startswith("tests/"):
+            said = set(re.findall(r"\bd5\.(?:\w+\.)?(\w+)", self.house.texts[file]))
+            found |= {module for module, name in self.house.public if name in said}
+        return found & self.house.modules.keys()
+
+    def left(self) -> Iterator[tuple[str, Mutant]]:
+        """The mutants of which nothing came yet, each after its room; last those for which time ran out."""
+        lines = [line for line in self.lines if "file" in line]
+        seen = {(line["file"], line["at"], line["now"]): line["outcome"] for line in lines}
+        for outcome in ("", "cut off"):
+            for _, room, mutant in self.mutants:
+                if seen.get((mutant.file, mutant.begin, mutant.now), "") == outcome:
+                    yield room, mutant
+
+    def attempt(self, room: str, mutant: Mutant, until: float) -> Outcome:
+        """Try a mutant and note what came of it."""
+        before, tests = self.house.texts[mutant.file], self._tests(mutant.file)
+        path, begin = self.tree / mutant.file, time.monotonic()
+        while True:
+            path.write_text(mutant.of(before), "utf-8")
+            outcome = self._run(tests, until)
+            path.write_text(before, "utf-8")
+            if time.monotonic() > until:
+                outcome = Outcome("cut off")
+            if not outcome.by or not self._fails_anyway(outcome.by):
+                break
+        self._note(
+            room=room, file=mutant.file, line=mutant.line, kind=mutant.kind, at=mutant.begin,
+            was=before.encode()[mutant.begin : mutant.end].decode(), now=mutant.now,
+            **outcome._asdict(), seconds=round(time.monotonic() - begin),
+        )  # fmt: skip
+        return outcome
+
+    def _note(self, **line: Any) -> None:
+        self.lines.append(line)
+        with self.record.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+    def _run(self, tests: Sequence[str], until: float) -> Outcome:
+        return run(self.tree, tests, {line["test"] for line in self.lines if line.get("fails")}, until)
+
+    def _fails_anyway(self, test: str) -> bool:
+        """Whether a test fails without a mutant, here and now, too; it is left out from then on."""
+        known: dict[str, bool] = {line["test"]: line["fails"] for line in self.lines if "test" in line}
+        if known.get(test):
+            raise SystemExit(f"{test} fails without a mutant, and cannot be left out")
+        if test not in known:
+            known[test] = self._run([test], math.inf).outcome != "survived"
+            self._note(test=test, fails=known[test])
+        return known[test]
+
+    def _tests(self, file: str) -> list[str]:
+        """Files of tests: those that use the file themselves, then those of its room, the nearest first."""
+        house, keys = self.house, dict[str, tuple[Any, ...]]()
+        self.used_by.add_node(file)
+        steps = networkx.single_source_shortest_path_length(self.used_by, file)
+        for test in house.tests:
+            far, is_other = steps.get(test, math.inf), house.room[test] != house.room[file]
+            if "/test_" in test and not (is_other and (far > 1 or test.startswith(STARTS_RAY))):
+                keys[test] = far > 1, is_other, far, len(house.texts[test])
+        return [*sorted(keys, key=keys.__getitem__), *(test for test in END_TO_END if test not in keys)]
+
+
+def table(records: Sequence[Path]) -> Iterator[str]:
+    """What came of the mutants of each commit, by room, as a page."""
+    yield "# Mutants: small changes of the core, and how many its tests notice\n"
+    yield "Written by `make mutants`. The share is of those that were tried, without the equivalent ones."
+    for record in records:
+        first, *lines = [json.loads(line) for line in record.read_text("utf-8").splitlines()]
+        found = Counter(
+            (room, line["outcome"]) for line in lines for room in (line.get("room"), "all") if "room" in line
+        )
+        yield f"\n## {record.stem}, seed {first['seed']}\n"
+        yield f"| room | drawn | tried | {' | '.join(OUTCOMES)} | share noticed |"
+        yield "|---" * (len(OUTCOMES) + 4) + "|"
+        for room, number in [*first["drawn"].items(), ("all", sum(first["drawn"].values()))]:
+            counts = [found[room, outcome] for outcome in OUTCOMES]
+            share = f"{sum(counts[:2]) / sum(counts[:3]):.0%}" if sum(counts[:3]) else ""
+            yield f"| {room} | {number} | {sum(counts)} | {' | '.join(map(str, counts))} | {share} |"
+
+
+def main() -> None:
+    """Try mutants until all are, or the time is over; then write the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="how long at most")
+    parser.add_argument("--new", action="store_true", help="of the commit that is checked out")
+    options, until = parser.parse_args(), time.monotonic()
+    until += options.seconds
+
+    def git(*words: str) -> str:
+        return subprocess.check_output(["git", *words], cwd=REPOSITORY, text=True).strip()
+
+    records = sorted(
+        FOLDER.glob("*.jsonl"), key=lambda path: int(git("show", "-s", "--format=%ct", path.stem))
+    )
+    if options.new or not records:
+        records.append(FOLDER / f"{git('rev-parse', '--short=9', 'HEAD')}.jsonl")
+    os.environ |= {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
+    trials = Trials(records[-1])
+    for library in LIBRARIES:
+        importlib.import_module(library)
+    for room, mutant in trials.left():
+        print(room, mutant.file, mutant.line, *trials.attempt(room, mutant, until), flush=True)  # noqa: T201
+        if time.monotonic() > until:
+            break
+    (FOLDER / "table.md").write_text("\n".join(table(records)) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    main()
