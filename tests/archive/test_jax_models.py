@@ -109,7 +109,7 @@ def test_the_state_dict_has_flaxs_own_names(tmp_path: Path) -> None:
     np.testing.assert_array_equal(same, scores_of(d5.load_model(run))(DIGITS.test.inputs))
     for to, words in (("onnx", "no others go to ONNX here"), ("keras", "no model of Keras")):
         with pytest.raises(ConfigurationError, match=words):
-            export_model(run, to, tmp_path / "model")
+            export_model(run, to, tmp_path / f"model.{to}")
     assert not list(tmp_path.iterdir())
 
 
