@@ -45,6 +45,9 @@ MINE = """
 
     class Device:
         width = 4
+
+    def executor(*given, device, **options):
+        return device
 """
 
 
@@ -103,7 +106,7 @@ SHIPPED: dict[str, tuple[Callable[[Any], Experiment], str, str]] = {
         lambda mine: experiment(model=functools.partial(mine.model, width=5)), "e.model()", "15",
     ),
     "an object in options": (
-        lambda mine: experiment(executor_kwargs={"device": mine.Device()}),
+        lambda mine: experiment(executor=mine.executor, executor_kwargs={"device": mine.Device()}),
         "e.executor_kwargs['device'].width", "4",
     ),
     "a class in a list in options": (
