@@ -27,6 +27,26 @@ CLASSES = 3
 _seen: dict[int, dict[tuple[int, int], tuple[Any, Array]]] = {}  # by experiment: batches by rank and step
 
 
+class TwoLayers(nn.Module):
+    """(batch, 4) to three scores; what a subclass prepares, and does between the layers, is its own."""
+
+    sizes = (4, 6)  # of the first layer
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.back, self.head = nn.Linear(*self.sizes), nn.Linear(self.sizes[1], CLASSES)
+        self.prepare()
+
+    def prepare(self) -> None: ...
+
+    def between(self, hidden: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(hidden)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.head(self.between(self.back(inputs)))
+        return scores
+
+
 def samples(count: int = 24, shape: tuple[int, ...] = (4,), *, seed: int = 0, tokens: int = 0) -> d5.Dataset:
     """A small data set, of numbers or of that many tokens."""
     rng = np.random.default_rng(seed)

@@ -15,29 +15,15 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
-from tests.plain_torch import check_same, plain, samples, trained
+from tests.plain_torch import TwoLayers, check_same, plain, samples, trained
 
 SGD: Any = functools.partial(torch.optim.SGD, lr=0.2, momentum=0.9, weight_decay=0.1)
 STEPS = 8  # with two evaluations of several agents between them
 Loss = Callable[..., torch.Tensor]
 
 
-class Net(nn.Module):
-    """(batch, 4) to 3 scores, in two layers; what is between them depends on the class."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.back, self.head = nn.Linear(4, 6), nn.Linear(6, 3)
-        self.prepare()
-
-    def prepare(self) -> None: ...
-
-    def between(self, hidden: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(hidden)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.head(self.between(self.back(inputs)))
-        return scores
+class Net(TwoLayers):
+    """The module that is given; what its subclasses prepare must be as in plain PyTorch."""
 
 
 # -- functions that hold the module, and hooks ------------------------------------------------------------

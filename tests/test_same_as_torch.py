@@ -14,12 +14,12 @@ from torch.utils.checkpoint import checkpoint
 import d5ray as d5
 from d5ray.errors import ConfigurationError, ValidationError
 from d5ray.testing import same_as_torch
+from tests.plain_torch import CLASSES, TwoLayers
 
 CROSS_ENTROPY = nn.functional.cross_entropy
 SGD = functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=0.1)
 ADAMW = functools.partial(torch.optim.AdamW, lr=0.02, weight_decay=0.2)
 VECTOR, SEQUENCE, IMAGE, VOLUME, TOKENS = (8,), (5, 8), (4, 6, 6), (4, 4, 4, 4), (5,)
-CLASSES = 3
 Shape = tuple[int, ...]
 Make = Callable[[], nn.Module]
 
@@ -56,22 +56,10 @@ def of(shape: Shape, *parts: Callable[[], nn.Module], take: Any = lambda found: 
     return shape, lambda: Scored(nn.Sequential(*(part() for part in parts)), shape, take)
 
 
-class Own(nn.Module):
-    """What the modules below have in common: two layers, and what they do with them."""
+class Own(TwoLayers):
+    """What the modules below have in common."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.back, self.head = nn.Linear(8, 8), nn.Linear(8, CLASSES)
-        self.prepare()
-
-    def prepare(self) -> None: ...
-
-    def between(self, hidden: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(hidden)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.head(self.between(self.back(inputs)))
-        return scores
+    sizes = (8, 8)
 
 
 class Branching(Own):
