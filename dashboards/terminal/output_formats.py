@@ -1,7 +1,6 @@
 """The answer of a query as a file or in a pipe: CSV, JSON, Arrow or Parquet, batch by batch"""
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -10,8 +9,9 @@ import pyarrow as pa
 
 from d5ray.dashboards.terminal.run_tables import finite
 from d5ray.display import console
-from d5ray.errors import ConfigurationError, StorageError, nearest
+from d5ray.errors import ConfigurationError, nearest
 from d5ray.metrics.queries.source import Answer
+from d5ray.metrics.record.files import replacing
 
 TEXT = ("csv", "json")
 FORMATS = ("table", *TEXT, "arrow", "parquet")
@@ -33,16 +33,8 @@ def write(answer: Answer, format: str, output: Path | None) -> int:
     """Write all rows to the file, which appears as a whole, or to standard output; gives their number."""
     if output is None:
         return _WRITERS[format](answer, console.data())
-    part = output.with_name(f".{output.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            rows = _WRITERS[format](answer, file)
-        part.replace(output)
-    except OSError as error:
-        raise StorageError(f"{output} cannot be written: {error.strerror or error}") from error
-    finally:
-        part.unlink(missing_ok=True)
-    return rows
+    with replacing(output) as part, part.open("wb") as file:
+        return _WRITERS[format](answer, file)
 
 
 def _counted(answer: Answer, write: Callable[[pa.RecordBatch], object]) -> int:

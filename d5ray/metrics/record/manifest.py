@@ -7,7 +7,7 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-from d5ray.metrics.record.files import storing
+from d5ray.metrics.record.files import replacing
 
 MANIFEST: Final = "manifest.sha256"
 SIGNATURE: Final = f"{MANIFEST}.sig"  # where `ssh-keygen -Y sign` writes it
@@ -17,11 +17,8 @@ MOST_SHOWN: Final = 5  # of files that differ
 
 def write(folder: Path) -> None:
     """Write the manifest of a folder that is complete. Raises `StorageError`."""
-    part = folder / f".{MANIFEST}.part"
-    part.unlink(missing_ok=True)
-    with storing(folder / MANIFEST):
+    with replacing(folder / MANIFEST) as part:
         part.write_text("".join(f"{line}\n" for line in _lines(folder)), "utf-8", "surrogateescape")
-        part.replace(folder / MANIFEST)
 
 
 def differences(folder: Path) -> list[str]:
