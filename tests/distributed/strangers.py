@@ -16,10 +16,10 @@ from d5ray.distributed.authentication.handshake import (
     HELLO_BYTES,
     MAGIC,
     PROOF_BYTES,
-    Claim,
     Initiator,
 )
 from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.wire.proof import Claim
 from tests.distributed.elsewhere import Elsewhere, elsewhere
 
 ANOTHER_USER = 65534

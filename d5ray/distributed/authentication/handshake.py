@@ -15,38 +15,19 @@ import hashlib
 import hmac
 import secrets
 import struct
-from typing import NamedTuple, final
+from typing import final
 
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.authentication.session import SessionKeys
-from d5ray.errors import D5Error
+from d5ray.distributed.wire.proof import ANYONE, Claim, Refused
 
 MAGIC = b"d5ray\0\0\1"  # with the version of the protocol
 NONCE_BYTES = 32
 PROOF_BYTES = 32
-ANYONE = -1  # a rank, where the responder is no member of the group
 _HELLO = struct.Struct(f"<{len(MAGIC)}s{NONCE_BYTES}s16s32sqq")
 HELLO_BYTES = _HELLO.size
 CHALLENGE_BYTES = NONCE_BYTES + PROOF_BYTES
 MOST_PURPOSE_BYTES = 16
-
-
-class Refused(D5Error):
-    """The other end of a connection did not prove that it belongs to this run, in the place it claims."""
-
-
-class Claim(NamedTuple):
-    """The initiator's claim: who it is, and to whom it wants to speak.
-
-    purpose: of the connection, such as "gossip" or "rendezvous", 1 to 16 bytes.
-    label: of the group: its name and epoch.
-    rank, to: the initiator's rank in the group, and the responder's, or `ANYONE`.
-    """
-
-    purpose: str
-    label: str
-    rank: int
-    to: int = ANYONE
 
 
 @final

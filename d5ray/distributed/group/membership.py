@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-from d5ray.distributed.authentication.handshake import Claim, Initiator, Refused
+from d5ray.distributed.authentication.handshake import Initiator
 from d5ray.distributed.authentication.session import SessionKeys
 from d5ray.distributed.authentication.socket_handshake import HANDSHAKE_SECONDS, initiate
 from d5ray.distributed.group.group import Group, Store
@@ -24,6 +24,7 @@ from d5ray.distributed.group.rendezvous import (
     message,
 )
 from d5ray.distributed.group.waits import PresentWait, declared, ends
+from d5ray.distributed.wire.proof import Claim, Refused
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
 from d5ray.frameworks.sockets import keep_alive
 

@@ -8,12 +8,12 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.authentication.handshake import ANYONE
 from d5ray.distributed.authentication.session import Forged
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.frames import FrameStream, Unexpected
 from d5ray.distributed.rpc.service import ERROR, MAX_ERROR_BYTES, Address, Caller, connect
 from d5ray.distributed.rpc.shared_region import SharedRegion
+from d5ray.distributed.wire.proof import ANYONE
 from d5ray.errors import AgentError, PeerLost
 
 Array = np.ndarray[Any, Any]

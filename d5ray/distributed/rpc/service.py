@@ -19,13 +19,14 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.authentication.handshake import ANYONE, Claim, Initiator, Refused, Responder
+from d5ray.distributed.authentication.handshake import Initiator, Responder
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.authentication.session import Forged
 from d5ray.distributed.authentication.socket_handshake import HANDSHAKE_SECONDS, initiate, respond
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.frames import FrameStream, Unexpected
 from d5ray.distributed.rpc.shared_region import SharedRegion
+from d5ray.distributed.wire.proof import ANYONE, Claim, Refused
 from d5ray.errors import D5Error, PeerLost
 from d5ray.frameworks.sockets import keep_alive
 

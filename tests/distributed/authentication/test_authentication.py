@@ -16,9 +16,7 @@ from d5ray.distributed.authentication.handshake import (
     CHALLENGE_BYTES,
     HELLO_BYTES,
     PROOF_BYTES,
-    Claim,
     Initiator,
-    Refused,
     Responder,
 )
 from d5ray.distributed.authentication.secret import Secret
@@ -30,6 +28,7 @@ from d5ray.distributed.authentication.session import (
     SessionKeys,
     sealed_bytes,
 )
+from d5ray.distributed.wire.proof import Claim, Refused
 from d5ray.errors import ConfigurationError
 
 SECRET = Secret.new()

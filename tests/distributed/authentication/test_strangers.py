@@ -20,13 +20,7 @@ from hypothesis import strategies as st
 import d5ray as d5
 import d5ray.distributed
 import d5ray.distributed.group.rendezvous
-from d5ray.distributed.authentication.handshake import (
-    CHALLENGE_BYTES,
-    HELLO_BYTES,
-    PROOF_BYTES,
-    Claim,
-    Initiator,
-)
+from d5ray.distributed.authentication.handshake import CHALLENGE_BYTES, HELLO_BYTES, PROOF_BYTES, Initiator
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.authentication.session import SessionKeys
 from d5ray.distributed.authentication.socket_handshake import initiate
@@ -41,6 +35,7 @@ from d5ray.distributed.parameter_server.remote_client import RemoteServer
 from d5ray.distributed.rpc import frames, service
 from d5ray.distributed.rpc.frames import FrameStream
 from d5ray.distributed.rpc.service import HELLO, Address
+from d5ray.distributed.wire.proof import Claim
 from d5ray.errors import D5Error, PeerLost
 from d5ray.experiment import Experiment
 from d5ray.training.datasets import Split, load_dataset

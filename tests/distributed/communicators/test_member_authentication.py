@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d5ray.distributed.authentication.handshake import Refused
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Communicator
@@ -27,6 +26,7 @@ from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.membership import Membership
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete, Ring
+from d5ray.distributed.wire.proof import Refused
 from d5ray.errors import D5Error
 from d5ray.frameworks.torch.process_group import Broken, GlooGroup, Work
 from tests.distributed.forming import Former, former, on_all

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from d5ray.distributed.authentication.handshake import PROOF_BYTES, Claim, Initiator
+from d5ray.distributed.authentication.handshake import PROOF_BYTES, Initiator
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.authentication.socket_handshake import initiate
 from d5ray.distributed.group import membership
 from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.membership import NEWS_SECONDS, Membership
 from d5ray.distributed.group.rendezvous import LENGTH, PURPOSE, Rendezvous, frame, message
+from d5ray.distributed.wire.proof import Claim
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
 from tests.distributed.stores import written
 from tests.patience import patience

@@ -15,13 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d5ray.distributed.authentication.handshake import (
-    CHALLENGE_BYTES,
-    PROOF_BYTES,
-    Claim,
-    Initiator,
-    Responder,
-)
+from d5ray.distributed.authentication.handshake import CHALLENGE_BYTES, PROOF_BYTES, Initiator, Responder
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.authentication.session import SessionKeys
 from d5ray.distributed.authentication.socket_handshake import initiate
@@ -40,6 +34,7 @@ from d5ray.distributed.rpc.service import (
     connect,
 )
 from d5ray.distributed.rpc.shared_region import PAGE_BYTES, SharedRegion
+from d5ray.distributed.wire.proof import Claim
 from d5ray.errors import AgentError, ConfigurationError, PeerLost
 from tests.conftest import wait_until
 from tests.distributed.elsewhere import elsewhere

@@ -10,13 +10,12 @@ from d5ray.distributed.authentication.handshake import (
     CHALLENGE_BYTES,
     HELLO_BYTES,
     PROOF_BYTES,
-    Claim,
     Initiator,
-    Refused,
     Responder,
 )
 from d5ray.distributed.authentication.session import TAG_BYTES, Forged, SessionKeys
 from d5ray.distributed.group.group import Group
+from d5ray.distributed.wire.proof import Claim, Refused
 
 if TYPE_CHECKING:
     from d5ray.frameworks.torch.process_group import GlooGroup

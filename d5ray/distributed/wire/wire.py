@@ -1,0 +1,167 @@
+"""Wires: bytes between two processes that have proved themselves, in both directions at once"""
+
+import select
+import socket
+import ssl
+import struct
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, final
+
+from d5ray.errors import PeerLost
+
+Buffer = Any  # bytes, or what has their interface: a memoryview, a flat array of uint8
+_SECONDS = struct.Struct("@ll")  # a time-out of the system's
+
+
+class Wire(ABC):
+    """One end of a connection. `put` and `get` do not wait; every other wait is bounded by `seconds`.
+
+    What goes wrong is an `OSError`, a wait that is too long a `TimeoutError`, and the end of the connection a
+    `PeerLost`. One thread may send while another one receives.
+    """
+
+    protected: bool  # whether what travels is encrypted, and proves its sender and place
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self.fileno: Callable[[], int] = connection.fileno
+        self.seconds = 0.0
+
+    @abstractmethod
+    def put(self, piece: Buffer) -> int:
+        """Send as much as the system takes now; how many bytes those were."""
+
+    @abstractmethod
+    def get(self, into: Buffer) -> int:
+        """Receive what has come, at most as much as there is room for; how many bytes those were."""
+
+    @abstractmethod
+    def take(self, into: Buffer) -> int:
+        """`get`, but wait until something has come."""
+
+    @abstractmethod
+    def bound(self, seconds: float) -> None:
+        """Bound every wait from now on by `seconds`."""
+
+    @final
+    def send(self, *pieces: Buffer) -> None:
+        """Send all of these pieces."""
+        for piece in pieces:
+            rest = memoryview(piece)
+            while rest:
+                count = self.put(rest)
+                rest = rest[count:]
+                if not count:
+                    self._await(select.POLLOUT)
+
+    @final
+    def fill(self, into: Buffer, *, may_end: bool = False) -> bool:
+        """into ← the next bytes. may_end: the connection may end before the first; False if it does."""
+        rest = memoryview(into)
+        whole = len(rest)
+        while rest:
+            try:
+                rest = rest[self.take(rest) :]
+            except PeerLost:
+                if may_end and len(rest) == whole:
+                    return False
+                raise
+        return True
+
+    @final
+    def shut(self) -> None:
+        """End the connection, from any thread: who waits at either end is woken."""
+        with suppress(OSError):
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
+
+    @final
+    def close(self) -> None:
+        """End the connection, for which no other thread waits."""
+        self.shut()
+        self.socket.close()
+
+    def _await(self, event: int) -> None:
+        poller = select.poll()
+        poller.register(self.fileno(), event)
+        if not poller.poll(1000 * self.seconds):
+            raise TimeoutError(f"Timed out: nothing moved for {self.seconds:g} s")
+
+
+@final
+class PlainWire(Wire):
+    """A wire on which bytes travel as they are."""
+
+    protected = False
+
+    def __init__(self, connection: socket.socket, seconds: float) -> None:
+        super().__init__(connection)
+        connection.settimeout(None)
+        self.bound(seconds)
+
+    def bound(self, seconds: float) -> None:
+        self.seconds = seconds
+        words = _SECONDS.pack(int(seconds), int(seconds % 1 * 1e6) or int(seconds < 1))
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, words)
+
+    def put(self, piece: Buffer) -> int:
+        try:
+            return self.socket.send(piece, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+
+    def get(self, into: Buffer) -> int:
+        try:
+            return self.socket.recv_into(into, 0, socket.MSG_DONTWAIT) or _ended(into)
+        except BlockingIOError:
+            return 0
+
+    def take(self, into: Buffer) -> int:
+        try:  # without asking first whether something has come
+            return self.socket.recv_into(into) or _ended(into)
+        except BlockingIOError:
+            raise TimeoutError(f"Timed out: nothing came for {self.seconds:g} s") from None
+
+
+@final
+class TLSWire(Wire):
+    """A wire over TLS 1.3."""
+
+    protected = True
+    socket: ssl.SSLSocket
+
+    def __init__(self, connection: ssl.SSLSocket, seconds: float) -> None:
+        super().__init__(connection)
+        self._lock = threading.Lock()  # OpenSSL lets one thread at a time use a connection
+        connection.setblocking(False)
+        self.seconds = seconds
+
+    def bound(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def put(self, piece: Buffer) -> int:
+        try:
+            with self._lock:
+                return self.socket.send(piece)
+        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            return 0
+
+    def get(self, into: Buffer) -> int:
+        try:
+            with self._lock:
+                return self.socket.recv_into(into) or _ended(into)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return 0
+        except ssl.SSLEOFError:
+            return _ended(into)
+
+    def take(self, into: Buffer) -> int:
+        while not (count := self.get(into)):
+            self._await(select.POLLIN)
+        return count
+
+
+def _ended(into: Buffer) -> int:
+    raise PeerLost(None, "the connection ended")
