@@ -10,6 +10,7 @@ from d5ray.errors import ConfigurationError, nearest
 
 BACKENDS = {  # imported when asked for
     "shared_memory": ("d5ray.distributed.communicators.shared_memory.communicator", "SharedMemory"),
+    "socket": ("d5ray.distributed.communicators.socket.communicator", "Sockets"),
     "gloo": ("d5ray.distributed.communicators.gloo.communicator", "Gloo"),
     "hierarchical": ("d5ray.distributed.communicators.hierarchical", "Hierarchical"),
     "nccl": ("d5ray.distributed.communicators.nccl.communicator", "NCCL"),

@@ -25,9 +25,9 @@ from tests.patience import patience
 from tests.together import together
 
 Array = np.ndarray[Any, Any]
-REAL_BACKENDS = ["reference", "shared_memory", "gloo", "hierarchical"]
+REAL_BACKENDS = ["reference", "shared_memory", "socket", "gloo", "hierarchical"]
 BACKENDS = [*REAL_BACKENDS, "simulated", *(["nccl"] if importlib.util.find_spec("cupy") else [])]
-PROCESS_BACKENDS = ["shared_memory", "gloo"]
+PROCESS_BACKENDS = ["shared_memory", "socket", "gloo"]
 NODES: dict[str, tuple[str, ...]] = dict.fromkeys(BACKENDS, ()) | {"hierarchical": ("first", "second")}
 SIZES = [2, 3, 4, 8]
 FLOATS = ["float16", "float32", "float64", "bfloat16"]
@@ -616,7 +616,7 @@ def test_members_that_call_different_things_are_named_on_all(
         assert usual_words in text and f"rank {size - 1}: {odd_words}" in text
 
 
-@pytest.mark.parametrize("backend", ["shared_memory", "gloo", "hierarchical"])
+@pytest.mark.parametrize("backend", ["shared_memory", "socket", "gloo", "hierarchical"])
 def test_a_failure_that_one_member_tells_ends_the_waits_of_all(groups: Former, backend: str) -> None:
     """The last rank fails the group and does no more: all others raise its words, whoever they wait for."""
     group = groups.form(backend, 4)

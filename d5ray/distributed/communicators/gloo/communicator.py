@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from d5ray.distributed.authentication.envelopes import Envelope
-from d5ray.distributed.authentication.handshake import Refused
 from d5ray.distributed.communicators.gloo.eager import EagerMessages
-from d5ray.distributed.communicators.gloo.header import ALARM, dispute, packed
 from d5ray.distributed.communicators.gloo.header_exchange import Handshake
 from d5ray.distributed.communicators.gloo.member_authentication import introduced
 from d5ray.distributed.communicators.point_to_point.collectives import Flat, Pieces
 from d5ray.distributed.communicators.point_to_point.communicator import Conversation, PointToPoint
+from d5ray.distributed.communicators.socket.header import ALARM, dispute, packed
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.membership import Membership, Prefixed
 from d5ray.distributed.group.waits import PresentWait, declared
 from d5ray.distributed.topologies.topology import Topology
+from d5ray.distributed.wire.proof import Refused
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
 
 if TYPE_CHECKING:

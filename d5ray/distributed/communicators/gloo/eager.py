@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from d5ray.distributed.authentication.envelopes import Envelope
-from d5ray.distributed.communicators.gloo.header import ALARM, HEADER_BYTES
+from d5ray.distributed.communicators.socket.header import ALARM, HEADER_BYTES
 from d5ray.errors import PeerLost
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from d5ray.distributed.communicators.gloo.eager import INLINE_BYTES, EagerMessages
-from d5ray.distributed.communicators.gloo.header import NONE, Header
+from d5ray.distributed.communicators.socket.header import NONE, Header
 
 if TYPE_CHECKING:
     from d5ray.frameworks.torch.process_group import Work

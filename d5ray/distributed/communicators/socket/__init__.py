@@ -1,0 +1,1 @@
+"""Agents on one node or several, over sockets of their own"""
