@@ -81,7 +81,7 @@ KINDS: dict[str, tuple[Any, str]] = {
     "optimizer": (Optimizer, "an Optimizer such as Momentum(0.1, 0.9)"),
     "train_sampler": (Sampler, "a Sampler such as ShuffleSampler()"),
     "loss": (Loss, "a Loss such as SoftmaxCrossEntropyLoss(), or a function of (output, labels)"),
-    "communicator": (str, "the name of a communicator such as 'gloo'"),
+    "communicator": (str, "the name of a communicator such as 'socket'"),
     "model_kwargs": (Mapping, "a dictionary"),
     "dataset_kwargs": (Mapping, "a dictionary"),
     "executor_kwargs": (Mapping, "a dictionary"),
@@ -111,7 +111,7 @@ HINTS = {  # instead of what other libraries take
             "they are agents=4; threads that prepare batches come with cpus_per_agent and prefetch",
         ),
         ("world_size nproc_per_node num_nodes nodes", "it is agents=4"),
-        ("backend", "it is communicator='gloo', or another one's name"),
+        ("backend", "it is communicator='socket', or another one's name"),
         ("strategy method compression", "it is distributed=…, such as d5ray.optimizers.DPSGD()"),
         ("max_epochs num_epochs num_train_epochs", "they are epochs=10"),
         ("steps max_steps num_steps", "they are said to the run: group.train(steps=100)"),
@@ -181,7 +181,7 @@ class Experiment:
 
     servers        how many parameter servers, where the distributed optimizer uses them; see `Servers`
     communicator   the backend; 'auto' chooses by where the agents are
-    encryption     whether what agents and servers send to other machines is encrypted, not only authenticated
+    encryption     whether what agents and servers send to other machines travels under TLS; False: as it is
     threads        of the framework, an agent
     cpus_per_agent what Ray reserves for an agent; fractions are allowed
     gpus_per_agent the same of GPUs; None: where it computes on `GPUDevice()`, 1, which then is its own, else
@@ -249,7 +249,7 @@ class Experiment:
     # the agents
     servers: Servers | None = None
     communicator: str = "auto"
-    encryption: bool = False
+    encryption: bool = True
     threads: int = 1
     cpus_per_agent: float = 1.0
     gpus_per_agent: float | None = field(default=None, metadata=LATER)

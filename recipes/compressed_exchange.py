@@ -3,7 +3,7 @@
     d5ray run compressed_exchange        or        python -m d5ray.recipes.compressed_exchange
 
 Two and four agents on hosts of their own (network namespaces, whose links carry 100 Mbit/s; needs Linux and
-root) average gradients over gloo, through what `CompressedSGD` calls: from every agent's own gradient to
+root) average gradients over sockets, through what `CompressedSGD` calls: from every agent's own gradient to
 the mean of all, compressing and decompressing included. The unit is a round of fresh process groups,
 forwards and backwards in turn. Top-16 of 512 with 4 bits is SparCML's (arXiv:1802.08021), whose
 communication was 4.53 times as fast on eight nodes of Piz Daint, and 22.97 times on EC2.

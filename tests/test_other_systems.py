@@ -1,4 +1,4 @@
-"""d5ray without Linux: everything is imported, a simulation and agents over gloo run, refusals say why"""
+"""d5ray without Linux: everything is imported, a simulation and agents over sockets run, refusals say why"""
 
 import subprocess
 import sys
@@ -95,7 +95,7 @@ def test_every_module_is_imported(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_simulations_and_agents_over_gloo_train(tmp_path: Path) -> None:
+def test_simulations_and_agents_over_sockets_train(tmp_path: Path) -> None:
     """In step, in gossip, with a parameter server and with pairs; what the oracle says where there is one."""
     assert hidden(TRAINS, tmp_path).split() == ["AllreduceSGD", "DPSGD", "ASGD", "ADPSGD"]
 

@@ -16,8 +16,8 @@ from d5ray.distributed.network_cost import LinkCost
 from d5ray.distributed.topologies.topology import Complete
 
 MEASURING_SECONDS = 120.0
-ON_ONE_NODE = ("shared_memory", "gloo")
-BETWEEN_NODES = ("gloo",)
+ON_ONE_NODE = ("shared_memory", "socket")
+BETWEEN_NODES = ("socket",)
 
 
 class Endpoint:

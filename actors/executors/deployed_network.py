@@ -47,7 +47,7 @@ def deploy(
     threads: int = 1,
     seed: int = 0,
     communicator: str = "auto",
-    encryption: bool = False,
+    encryption: bool = True,
     cpus_per_executor: float = 1.0,
     timeout_seconds: float = 120.0,
     pass_seconds: float = 600.0,
@@ -67,7 +67,7 @@ def deploy(
     threads          of every executor's framework
     seed             of what the network draws at random in training
     communicator     the backend; 'auto' chooses by where the executors are
-    encryption       whether what executors send to other machines is encrypted, not only authenticated
+    encryption       whether what executors send to other machines travels under TLS; False: as it is
     timeout_seconds  within which executors that wait for one another must hear something
     pass_seconds     the most that one call may take
     address          of a Ray cluster, as in `launch`; quiet: whether Ray prints nothing

@@ -33,7 +33,7 @@ class Coordinator:
         here: Place,
         exporter: MetricsExporter | None = None,
         *,
-        encrypted: bool = False,
+        encrypted: bool = True,
     ) -> None:
         self.name = name
         self.timeout_seconds = timeout_seconds

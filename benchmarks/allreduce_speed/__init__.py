@@ -1,1 +1,1 @@
-"""How quickly agents sum arrays: d5ray's shared memory and gloo against torch.distributed and OpenMPI."""
+"""How quickly agents sum arrays: d5ray's shared memory and sockets against torch.distributed and OpenMPI."""

@@ -15,6 +15,7 @@ from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 from d5ray.recipes.jobs import worlds
 from d5ray.recipes.jobs.worlds import WAIT_SECONDS, MPIWorld
 
+OVER_TCP = ("--mca", "btl", "tcp,self")  # of OpenMPI
 HASHED_AS = "d5ray.recipes.reducers"  # where the first runs knew it
 
 
@@ -66,14 +67,15 @@ class ThroughTorch(Contender[AllreduceTimes]):
 @final
 @dataclass(frozen=True)
 class ThroughMPI(Contender[AllreduceTimes]):
-    """OpenMPI's `Allreduce` in place, through mpi4py, with the defaults of `mpirun`."""
+    """OpenMPI's `Allreduce` in place, through mpi4py, with the defaults of `mpirun`, or over TCP alone."""
 
     processes: int
+    tcp: bool = False
     is_peer: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
-        return f"openmpi[{self.processes}]"
+        return f"openmpi{' tcp' * self.tcp}[{self.processes}]"
 
     def missing(self) -> str:
         if shutil.which("mpirun") is None:
@@ -84,5 +86,6 @@ class ThroughMPI(Contender[AllreduceTimes]):
 
     def measure(self, job: AllreduceTimes, folder: Path) -> list[RankSeries]:
         work = job.work(MPIWorld, self.processes)
-        found = processes.measured(work, folder, self.processes, GROUP_SECONDS, processes.by_mpirun)
+        start = partial(processes.by_mpirun, options=OVER_TCP if self.tcp else ())
+        found = processes.measured(work, folder, self.processes, GROUP_SECONDS, start)
         return job.series(found)

@@ -1,4 +1,4 @@
-"""How quickly agents sum arrays: d5ray's shared memory and gloo against torch.distributed and OpenMPI.
+"""How quickly agents sum arrays: d5ray's shared memory and sockets against torch.distributed and OpenMPI.
 
     d5ray run benchmarks/allreduce_speed        or        python -m benchmarks.allreduce_speed.recipe
 
@@ -22,9 +22,15 @@ LARGE = SIZES[3:]
 # Fixed components: whoever competes keeps them
 FIXED = {
     "job": AllreduceTimes,
-    "comparisons": (
-        (ThroughMPI(2), ThroughD5ray("shared_memory", 2), ThroughTorch(2), ThroughD5ray("gloo", 2)),
-        (ThroughMPI(4), ThroughD5ray("shared_memory", 4), ThroughTorch(4), ThroughD5ray("gloo", 4)),
+    "comparisons": tuple(
+        (
+            ThroughMPI(agents),
+            ThroughD5ray("shared_memory", agents),
+            ThroughTorch(agents),
+            ThroughMPI(agents, tcp=True),
+            ThroughD5ray("socket", agents),
+        )
+        for agents in (2, 4)
     ),
 }
 
@@ -51,7 +57,8 @@ METRICS = [
     *(AllreduceSpeedup("d5ray shared_memory[4]", "openmpi[4]", size) >= 1 for size in LARGE),
     AllreduceTime("d5ray shared_memory[2]", "4 kB") <= 50e-6,
     *(
-        AllreduceTimeRatio(f"d5ray gloo[{agents}]", f"torch gloo[{agents}]", size) <= 1.05
+        AllreduceTimeRatio(f"d5ray socket[{agents}]", f"{peer}[{agents}]", size) <= 1.0
+        for peer in ("torch gloo", "openmpi tcp")
         for agents in (2, 4)
         for size in SIZES
     ),

@@ -263,8 +263,8 @@ def data(
 @app.command()
 def allreduce(
     backends: Annotated[
-        str, typer.Option(help="Some of shared_memory, gloo, hierarchical, nccl, with commas between them.")
-    ] = "shared_memory,gloo",
+        str, typer.Option(help="Some of shared_memory, socket, hierarchical, nccl, with commas between them.")
+    ] = "shared_memory,socket",
     agents: Annotated[str, typer.Option(metavar="COUNTS", help="Of a group, such as 2,4.")] = "2",
     sizes: Annotated[
         str | None, typer.Option(help="Of the arrays in elements of float32; by default DeepBench's seven.")

@@ -102,7 +102,7 @@ def _machine(facts: Mapping[str, str]) -> list[Finding]:
         Finding("memory", GOOD, f"{size(memory.available)} free of {size(memory.total)}"),
     ]
     if sys.platform != "linux":
-        text = f"none, as this is {sys.platform}: agents exchange by gloo"
+        text = f"none, as this is {sys.platform}: agents exchange by sockets"
         findings.append(Finding("shared memory", WARN, text))
     elif shm is None or shm.free < 2e8:
         free = "none" if shm is None else size(shm.free)

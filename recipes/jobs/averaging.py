@@ -57,7 +57,7 @@ class Averaging:
         return found
 
     def join(self, rank: int) -> Communicator:
-        """Join the group over gloo; the first member opens the place where all meet."""
+        """Join the group over sockets; the first member opens the place where all meet."""
         file, first = self.folder / STORE, self.hosts[0].address
         if rank == 0:
             unfinished = file.with_suffix(".part")
@@ -70,7 +70,7 @@ class Averaging:
         nodes = tuple(host.name for host in self.hosts)
         own = self.hosts[rank].address
         group = Group("measured", 0, rank, len(nodes), store, own, WAIT_SECONDS, nodes)
-        return backends.join("gloo", group, Complete(len(nodes)))
+        return backends.join("socket", group, Complete(len(nodes)))
 
     def exchanged(self, communicator: Communicator, slots: Slots) -> Exchanged:
         """The times of one gradient, after a check that all members get the same mean."""

@@ -80,7 +80,7 @@ class GradientExchanges(SideBySide):
 @final
 @dataclass(frozen=True)
 class Averaged(Contender[GradientExchanges]):
-    """Agents on hosts of their own, over gloo. compression: as `CompressedSGD` takes it, or None."""
+    """Agents on hosts of their own, over sockets. compression: as `CompressedSGD` takes it, or None."""
 
     word: str
     processes: int

@@ -24,7 +24,7 @@ from d5ray.training.datasets import Dataset
 from d5ray.training.stragglers import Slowdown
 
 Columns = dict[str, np.ndarray[Any, Any]]
-BACKENDS = {"allreduce": ("shared_memory", "gloo"), "parameter server": ("shared_memory",)}
+BACKENDS = {"allreduce": ("shared_memory", "socket"), "parameter server": ("shared_memory",)}
 REAL: dict[str, PredictedExchange] = {"allreduce": AllreduceExchange(), "parameter server": ServerExchange()}
 
 

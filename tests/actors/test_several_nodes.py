@@ -55,7 +55,7 @@ def flat(parameters: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.slow
-def test_agents_on_three_nodes_use_gloo_and_train_as_on_one(cluster: Cluster) -> None:
+def test_agents_on_three_nodes_use_sockets_and_train_as_on_one(cluster: Cluster) -> None:
     """One agent a node, or six agents on three nodes (hierarchical): the same parameters on every agent, and
     those that six agents over shared memory reach on one node."""
     with d5.launch(experiment(agents=3), address=cluster.address, quiet=True) as group:
@@ -63,7 +63,7 @@ def test_agents_on_three_nodes_use_gloo_and_train_as_on_one(cluster: Cluster) ->
         group.train(5, progress=False)
         found = [flat(group.parameters(rank)) for rank in range(3)]
         assert all(np.array_equal(found[0], other) for other in found[1:])
-        assert group.communicator == "gloo"
+        assert group.communicator == "socket"
     six = experiment(agents=6, cpus_per_agent=0.5, batch_size=12)
     with d5.launch(six, address=cluster.address, quiet=True) as group:
         assert len({place.node for place in group.places}) == 3

@@ -1,4 +1,4 @@
-"""Claims about TrainingAgent, a plain class here: agents in threads over gloo against one PyTorch loop."""
+"""Claims about TrainingAgent, a plain class here: agents in threads over sockets against one PyTorch loop."""
 
 import itertools
 import math
@@ -290,18 +290,18 @@ def test_times_of_all_steps_are_the_time_of_training(start: Start, hundred: Data
 
 
 def test_bytes_of_a_step_are_those_of_its_allreduce(start: Start, hundred: Dataset) -> None:
-    """What the closed form of recursive doubling among three says, every step of every agent over gloo; with
-    shared memory each reads the two others' arrays."""
-    for communicator in ("gloo", "shared_memory"):
+    """What the closed form of recursive doubling among three says, every step of every agent over sockets;
+    with shared memory each reads the two others' arrays."""
+    for communicator in ("socket", "shared_memory"):
         wanted = experiment(model=InFloat64, agents=3, evaluate=False, communicator=communicator)
         group, sinks = start(wanted, hundred)
         together(partial(train, group, 3), 3)
         payload = flat(group[0]).nbytes
         for rank, sink in enumerate(sinks):
             cost = recursive_doubling_cost(rank, 3, payload)
-            sent = cost.bytes_sent if communicator == "gloo" else 2 * payload
+            sent = cost.bytes_sent if communicator == "socket" else 2 * payload
             assert sink.of("bytes_sent") == sink.of("bytes_received") == [sent] * 3
-            assert sink.of("messages_sent") == [cost.messages_sent if communicator == "gloo" else 2] * 3
+            assert sink.of("messages_sent") == [cost.messages_sent if communicator == "socket" else 2] * 3
 
 
 # -- seeds ---------------------------------------------------------------------------------------------

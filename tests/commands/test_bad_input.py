@@ -40,7 +40,7 @@ COMMANDS = [
     (("run", "digits_lenet", "--set", "optimizer.learning_rate=fast"), ["learning_rate is 'fast'", "number"]),
     (("run", "digits_lenet", "--set", "optimizer.learning_rate=-1"), ["is -1", "greater than 0"]),
     (("run", "digits_lenet", "--set", "learning_rate=0.1"), ["did you mean 'optimizer.learning_rate'?"]),
-    (("run", "digits_lenet", "--set", "communicator=glo"), ["'glo'", "did you mean 'gloo'?"]),
+    (("run", "digits_lenet", "--set", "communicator=sock"), ["'sock'", "did you mean 'socket'?"]),
     (("run", "digits_lenet", "--set", "optimizer=Momentun"), ["'Momentun'", "mean d5.optimizers.Momentum?"]),
     (("run", "digits_lenet", "--set", "agents"), ["key=value"]),
     (("run", "digits_lenet", "--seed", "-1"), ["seed is -1", "at least 0"]),

@@ -61,7 +61,7 @@ COMMANDS = {
         "--frameworks", "torch,numpy",
     ),
     "data": ("data", "own.py:data", "--batch", "4,16"),
-    "allreduce": ("allreduce", "--sizes", "1000,100000", "--backends", "shared_memory,gloo"),
+    "allreduce": ("allreduce", "--sizes", "1000,100000", "--backends", "shared_memory,socket"),
 }  # fmt: skip
 METRICS = {
     "operator": "operator_time", "network": "network_time", "data": "loading_time",

@@ -185,7 +185,7 @@ def test_every_query_of_every_panel_has_data_and_alerts_fire_for_what_happened(
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path))  # what is known of the network is kept there
     host = platform.node()
     network_cost.keep(
-        [network_cost.LinkCost(name, 1e-5, 1e-9, (host, host), "") for name in ("shared_memory", "gloo")]
+        [network_cost.LinkCost(name, 1e-5, 1e-9, (host, host), "") for name in ("shared_memory", "socket")]
     )
     session.connect(head.address, cpus=1, metadata={}, quiet=True)
     given = (

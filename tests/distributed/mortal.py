@@ -31,7 +31,7 @@ Array = np.ndarray[Any, Any]
 FEATURES: Final = 64  # of a digit
 SECONDS: Final = 60.0  # for an answer; in a long queue a process may wait for its turn
 IMPORTED: Final = (
-    "d5ray.frameworks.torch.process_group",
+    "d5ray.distributed.communicators.socket.communicator",
     "d5ray.distributed.communicators.shared_memory.communicator",
 )  # takes seconds
 DIGITS = d5.datasets.load_dataset("digits")

@@ -43,13 +43,13 @@ def test_neither_number_is_negative() -> None:
 
 def test_a_prediction_is_linear() -> None:
     """α for each round and β for each byte: a ring of eight with 1 MB, in numbers."""
-    network = LinkCost("gloo", 1e-4, 1e-8, ("a",), "2026-01-01")
+    network = LinkCost("socket", 1e-4, 1e-8, ("a",), "2026-01-01")
     assert network.predict(14, 2 * 7 / 8 * 1e6) == pytest.approx(14e-4 + 17.5e-3)
     assert network.bytes_per_second == pytest.approx(1e8)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("backend", ["shared_memory", "gloo"])
+@pytest.mark.parametrize("backend", ["shared_memory", "socket"])
 def test_what_was_measured_predicts_an_exchange(groups: Former, backend: str) -> None:
     """Within a factor of five, 500 kB with one neighbour: the median exchange, as what was measured is one.
 
@@ -89,13 +89,13 @@ def test_networks_are_kept_for_their_hosts(monkeypatch: pytest.MonkeyPatch, tmp_
     """In any order of hosts; others know nothing; a later measurement takes the place of an earlier one."""
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
     assert network_cost.known(["a"]) == {}
-    first = LinkCost("gloo", 1e-4, 1e-8, ("a", "b"), "2026-01-01")
-    later = LinkCost("gloo", 2e-4, 1e-8, ("b", "a"), "2026-01-02")
+    first = LinkCost("socket", 1e-4, 1e-8, ("a", "b"), "2026-01-01")
+    later = LinkCost("socket", 2e-4, 1e-8, ("b", "a"), "2026-01-02")
     near = LinkCost("shared_memory", 1e-6, 1e-10, ("a",), "2026-01-01")
     network_cost.keep([first, near])
-    assert network_cost.known(["b", "a", "a"]) == {"gloo": first}
+    assert network_cost.known(["b", "a", "a"]) == {"socket": first}
     network_cost.keep([later])
-    assert network_cost.known(["a", "b"]) == {"gloo": later}
+    assert network_cost.known(["a", "b"]) == {"socket": later}
     assert network_cost.known(["a"]) == {"shared_memory": near}
     (tmp_path / "network.json").write_text("not json")
     assert network_cost.known(["a"]) == {}
@@ -108,7 +108,7 @@ def test_a_home_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPat
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "file" / "below"))
     with pytest.raises(StorageError, match="D5RAY_HOME"):
-        network_cost.keep([LinkCost("gloo", 1e-4, 1e-8, ("a",), "2026-01-01")])
+        network_cost.keep([LinkCost("socket", 1e-4, 1e-8, ("a",), "2026-01-01")])
 
 
 def _seconds(measured: list[list[tuple[int, float]]]) -> list[list[float]]:

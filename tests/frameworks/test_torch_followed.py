@@ -186,7 +186,7 @@ GROUPS: dict[str, dict[str, Any]] = {
     "sharded": {"real": True, "distributed": d5.optimizers.ShardedAllreduceSGD},
     "sharded, simulated": {"distributed": d5.optimizers.ShardedAllreduceSGD},
     "a growing batch": {"distributed": d5.optimizers.GrowingBatch((100,))},
-    "gloo": {"real": True, "communicator": "gloo"},
+    "socket": {"real": True, "communicator": "socket"},
     "in pieces": {"accumulate": 2, "batch_size": 2},
     "compressed": {"distributed": d5.optimizers.CompressedSGD(d5.compression.Identity())},
     "with feedback": {"real": True, "distributed": d5.optimizers.CompressedSGD(FEEDBACK)},

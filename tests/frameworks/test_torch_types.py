@@ -113,7 +113,7 @@ def groups() -> Iterator[Former]:
         yield made
 
 
-@pytest.mark.parametrize("backend", ["simulated", "shared_memory", "gloo", "hierarchical"])
+@pytest.mark.parametrize("backend", ["simulated", "shared_memory", "socket", "hierarchical"])
 @pytest.mark.parametrize("operation", ["allreduce", "reduce_scatter"])
 def test_a_mean_of_halves_is_one_though_their_sum_is_too_large(
     backend: str, operation: str, groups: Former
@@ -135,7 +135,7 @@ def test_a_mean_of_halves_is_one_though_their_sum_is_too_large(
             np.testing.assert_array_equal(values, expected)
 
 
-@pytest.mark.parametrize("backend", ["simulated", "shared_memory", "gloo", "hierarchical"])
+@pytest.mark.parametrize("backend", ["simulated", "shared_memory", "socket", "hierarchical"])
 @pytest.mark.parametrize("kind", ["float32", "float64", "float16"])
 def test_a_mean_of_negative_zeros_is_one(backend: str, kind: str, groups: Former) -> None:
     """By which agents know that none of them has a gradient; with any other number it is that number's."""

@@ -27,7 +27,7 @@ from tests.together import together
 SIZES = ("4 B", "40 kB")
 CONTENDERS: list[AnyContender] = [
     ThroughD5ray("shared_memory", 2),
-    ThroughD5ray("gloo", 3),
+    ThroughD5ray("socket", 3),
     ThroughTorch(2),
     ThroughMPI(2),
 ]

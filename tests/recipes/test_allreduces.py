@@ -22,7 +22,7 @@ def test_the_sizes_are_the_published_ones() -> None:
     assert [each.elements for each in problems] == list(DEEPBENCH)
     assert (problems[0].moved_bytes, problems[-1].moved_bytes) == (400_000, 258_000_000)
     assert AllreduceBench(agents=(2, 4)).frameworks == (
-        "shared_memory[2]", "gloo[2]", "shared_memory[4]", "gloo[4]"
+        "shared_memory[2]", "socket[2]", "shared_memory[4]", "socket[4]"
     )  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def test_every_rank_has_rows_of_its_times_and_of_the_array_s_bytes_a_second() ->
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"backends": ("glo",)}, "did you mean 'gloo'"),
+        ({"backends": ("sock",)}, "did you mean 'socket'"),
         ({"backends": ("reference",)}, "there are no backends 'reference'"),
         ({"backends": ()}, "name one or several"),
         ({"agents": (1,)}, "--agents is 1"),

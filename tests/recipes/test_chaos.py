@@ -339,9 +339,9 @@ def test_forty_trials_end_as_promised(recipe: str, tmp_path: Path, head: Head) -
     ("rule", "communicator"),
     [
         ("AllreduceSGD", "shared_memory"),
-        ("AllreduceSGD", "gloo"),
+        ("AllreduceSGD", "socket"),
         ("DPSGD", "shared_memory"),
-        ("ADPSGD", "gloo"),
+        ("ADPSGD", "socket"),
     ],
 )
 def test_three_hundred_trials_without_servers_end_as_promised(
@@ -371,7 +371,7 @@ def test_trials_of_a_full_disk_end_as_promised(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.slow
 @pytest.mark.timeout(21 * (TRIAL_SECONDS + 30))
-@pytest.mark.parametrize("communicator", ["shared_memory", "gloo"])
+@pytest.mark.parametrize("communicator", ["shared_memory", "socket"])
 def test_trials_of_full_shared_memory_end_as_promised(communicator: str, tmp_path: Path) -> None:
     """Full for a second, or for ever; ten with agents that share memory, ten with others."""
     recipe = tmp_path / "small.py"

@@ -35,7 +35,7 @@ from tests.patience import patience
 Vector = np.ndarray[Any, Any]
 STEPS = 20
 JOB = StepTimes(
-    comparisons=((Agents(1), HandWritten()), (Agents(2, "gloo"), DataParallel(2))),
+    comparisons=((Agents(1), HandWritten()), (Agents(2, "socket"), DataParallel(2))),
     model="lenet",
     dataset="digits",
     optimizer=Momentum(0.05, 0.9),
@@ -70,7 +70,7 @@ def task(data: Dataset) -> Task:
 
 def agents_parameters(data: Dataset, agents: int, steps: int) -> list[Vector]:
     """The flat parameters of d5ray's agents after `steps` steps, in threads of this process."""
-    experiment = JOB.experiment(data, agents, "gloo")
+    experiment = JOB.experiment(data, agents, "socket")
     made = [TrainingAgent(rank, experiment, "run", "node", Nowhere()) for rank in range(agents)]
     for agent in made:
         agent.build(data)
@@ -218,7 +218,7 @@ def test_one_pair_gives_every_row_of_every_side_and_no_verdict(own_home: Path) -
         run, "select scope, phase, count(*) n from samples where metric = 'step_time' group by all"
     ).to_pylist()
     found = {(row["scope"], row["phase"]): row["n"] for row in rows}
-    ranks = {"d5ray[1]": 1, "d5ray with events[1]": 1, "pytorch[1]": 1, "d5ray gloo[2]": 2, "ddp[2]": 2}
+    ranks = {"d5ray[1]": 1, "d5ray with events[1]": 1, "pytorch[1]": 1, "d5ray socket[2]": 2, "ddp[2]": 2}
     assert found == {(name, "train"): 20 * n for name, n in ranks.items()} | {
         (name, "warmup"): 5 * n for name, n in ranks.items()
     }
@@ -228,7 +228,7 @@ def test_one_pair_gives_every_row_of_every_side_and_no_verdict(own_home: Path) -
     )
     assert all(0.05 < accuracy <= 1 for accuracy in evaluated["value"].to_pylist())
     recorded = sql(run, "select distinct scope from samples where metric = 'record_time'")
-    assert sorted(recorded["scope"].to_pylist()) == ["d5ray gloo[2]", "d5ray with events[1]", "d5ray[1]"]
+    assert sorted(recorded["scope"].to_pylist()) == ["d5ray socket[2]", "d5ray with events[1]", "d5ray[1]"]
     assert not done.left()
 
 

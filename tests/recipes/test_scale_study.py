@@ -148,7 +148,7 @@ def test_everything_is_combined_once_and_one_agent_has_no_straggler() -> None:
     assert sorted(names) == sorted(
         [f"{a}, {n}[{p}]" for a in ("ADPSGD", "allreduce") for n in ("fast", "slow") for p in (1, 8)]
         + [f"{a}, {n}, straggler[8]" for a in ("ADPSGD", "allreduce") for n in ("fast", "slow")]
-        + ["real allreduce, shared_memory[3]", "real allreduce, gloo[3]"]
+        + ["real allreduce, shared_memory[3]", "real allreduce, socket[3]"]
     )
     assert [contender.name for _, contender in made.turns()] == names
 
@@ -188,7 +188,7 @@ def test_every_algorithm_is_an_experiment_for_any_number_of_agents(algorithm: st
         ({"factor": 1}, "factor"),
         ({"sample_seconds": -1}, "sample_seconds"),
         ({"model": "mpl"}, "did you mean 'mlp'"),
-        ({"comparisons": ((RealExchange("allreduce", "gloo", 2),),)}, "leave them out"),
+        ({"comparisons": ((RealExchange("allreduce", "socket", 2),),)}, "leave them out"),
     ],
 )
 def test_a_wrong_value_is_refused(change: dict[str, Any], words: str) -> None:
@@ -227,7 +227,7 @@ def test_the_recipe_gives_its_tables_and_leaves_nothing(
         "and scope like 'real %' group by scope order by scope",
     ).to_pylist()
     assert [(row["scope"], row["n"]) for row in real] == [
-        ("real allreduce, gloo[2]", 12),
+        ("real allreduce, socket[2]", 12),
         ("real allreduce, shared_memory[2]", 12),
         ("real parameter server, shared_memory[2]", 12),
     ]

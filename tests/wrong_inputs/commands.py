@@ -210,7 +210,7 @@ FINE: dict[tuple[str, str], tuple[set[str], str]] = {  # what is no mistake -> w
     ("run", "set recompute"): ({"True"}, "in less memory"),
     ("run", "set save_model_bytes"): (ZERO | {"10**9"}, "none, or any model"),
     ("compare", "first"): ({MISSING}, "the other is compared with a run that fits to it"),
-    ("run", "set encryption"): ({"True"}, "encrypted"),
+    ("run", "set encryption"): ({"True"}, "as it is"),
     ("run", "set timeout_seconds"): ({"half", "10**9"}, "a time"),
     ("run", "set max_failures"): ({"-1", "0", "10**9"}, "-1: any number"),
     ("run", "set stuck_seconds"): ({"0", "half", "10**9"}, "0: never; a time"),

@@ -1,1 +1,1 @@
-"""Communicators: how agents exchange arrays, by shared memory, gloo, NCCL, or nodes and groups of nodes"""
+"""Communicators: how agents exchange arrays, by shared memory, sockets, NCCL, or nodes and groups of nodes"""

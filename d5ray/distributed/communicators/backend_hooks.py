@@ -1,4 +1,4 @@
-"""Backend: the methods by which a communicator moves arrays; gloo, shared memory and others fill them"""
+"""Backend: the methods by which a communicator moves arrays; sockets, shared memory and others fill them"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

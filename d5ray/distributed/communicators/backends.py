@@ -1,5 +1,6 @@
 """Backends: the choice of the communicator that a group gets"""
 
+import warnings
 from collections.abc import Callable
 from importlib import import_module
 
@@ -8,10 +9,10 @@ from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError, nearest
 
+FORMER = {"gloo": "socket"}  # the name of the release before
 BACKENDS = {  # imported when asked for
     "shared_memory": ("d5ray.distributed.communicators.shared_memory.communicator", "SharedMemory"),
     "socket": ("d5ray.distributed.communicators.socket.communicator", "Sockets"),
-    "gloo": ("d5ray.distributed.communicators.gloo.communicator", "Gloo"),
     "hierarchical": ("d5ray.distributed.communicators.hierarchical", "Hierarchical"),
     "nccl": ("d5ray.distributed.communicators.nccl.communicator", "NCCL"),
     "reference": ("d5ray.distributed.communicators.simple.reference", "Reference"),
@@ -20,7 +21,13 @@ BACKENDS = {  # imported when asked for
 
 def check_backend(name: str) -> None:
     """Raise `ConfigurationError` with the nearest name unless this is 'auto' or a known backend."""
-    if name != "auto" and name not in BACKENDS:
+    if name in FORMER:
+        warnings.warn(
+            f"communicator={name!r} is {FORMER[name]!r} now, and the old name goes with the next release",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+    elif name != "auto" and name not in BACKENDS:
         raise ConfigurationError(
             f"there is no communicator named {name!r}: {nearest(name, ['auto', *BACKENDS])}"
         )
@@ -32,13 +39,14 @@ def check_for_agents(name: str) -> None:
     if name == "reference":
         raise ConfigurationError(
             "the communicator 'reference' joins threads of one process, but agents are processes: choose "
-            "'auto', 'shared_memory' or 'gloo'"
+            "'auto', 'shared_memory' or 'socket'"
         )
 
 
 def join(backend: str, group: Group, topology: Topology) -> Communicator:
     """This member's communicator; 'auto' chooses by where the members are. Waits for the others, bounded."""
     check_backend(backend)
+    backend = FORMER.get(backend, backend)
     if group.size == 1:
         from d5ray.distributed.communicators.simple.solo import Solo  # noqa: PLC0415 - one of several backends
 
@@ -56,5 +64,5 @@ def chosen(group: Group) -> str:
 
     nodes = len(set(group.nodes)) or 1
     if supported() is not None or nodes == group.size:
-        return "gloo"
+        return "socket"
     return "shared_memory" if nodes == 1 else "hierarchical"

@@ -1,4 +1,4 @@
-"""Several agents on each of several nodes: shared memory within a node, gloo between nodes"""
+"""Several agents on each of several nodes: shared memory within a node, sockets between nodes"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
 
-WITHIN, BETWEEN = "shared_memory", "gloo"
+WITHIN, BETWEEN = "shared_memory", "socket"
 PART_RANK = re.compile(r"\brank (\d+):")  # as `disagreement` writes it
 
 
@@ -29,7 +29,7 @@ class Hierarchical(Communicator):
     allreduce of 1/L of the array between the members of equal position on the N nodes, all-gather within
     the node; a node sends 2(N−1)/N × payload in all, whatever L is. With different numbers of members the
     first member of each node sends for all. reduce_scatter, all_gather, all_to_all and pairs on different
-    nodes go over gloo directly, pairs on one node through shared memory.
+    nodes go over sockets directly, pairs on one node through shared memory.
     (Hierarchical collectives: Karonis et al., doi 10.1109/IPDPS.2000.846009.)
     """
 

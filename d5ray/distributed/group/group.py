@@ -19,8 +19,8 @@ class Store:
 class Group:
     """Everything that one member must know to join: (name, epoch) is unique, members meet at `store`.
 
-    encrypted: whether what leaves a machine is hidden from those who see the network. That it comes from a
-    member of the run, unaltered, is proved in any case.
+    encrypted: whether what leaves a machine travels under TLS. Otherwise both ends prove at the beginning of
+    a connection that they belong to the run, and what follows can be read and altered on its way.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Group:
     timeout_seconds: float = 120.0
     nodes: tuple[str, ...] = ()  # the node each member is on, by rank; empty: all on one
     device: str = "cpu"  # of this member's arrays
-    encrypted: bool = False
+    encrypted: bool = True
     agents: tuple[int, ...] = ()  # the members' ranks among all agents, by rank here; empty: the same
 
     def agent(self, rank: int) -> int:

@@ -24,9 +24,9 @@ from d5ray.distributed.group.rendezvous import (
     message,
 )
 from d5ray.distributed.group.waits import PresentWait, declared, ends
+from d5ray.distributed.wire.keep_alive import keep_alive
 from d5ray.distributed.wire.proof import Claim, Refused
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
-from d5ray.frameworks.sockets import keep_alive
 
 NEWS_SECONDS = 1.0  # in which the news of a loss has spread
 ANSWER_SECONDS = 2.0  # in which a member that lives has said for whom it waits

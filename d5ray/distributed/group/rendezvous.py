@@ -13,8 +13,8 @@ from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.authentication.session import Receiver, Sender, SessionKeys
 from d5ray.distributed.authentication.socket_handshake import HANDSHAKE_SECONDS
 from d5ray.distributed.group.group import Store
+from d5ray.distributed.wire.keep_alive import keep_alive
 from d5ray.errors import D5Error
-from d5ray.frameworks.sockets import keep_alive
 
 LENGTH = struct.Struct("!I")
 PURPOSE = "rendezvous"

@@ -26,9 +26,9 @@ from d5ray.distributed.authentication.socket_handshake import HANDSHAKE_SECONDS,
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.frames import FrameStream, Unexpected
 from d5ray.distributed.rpc.shared_region import SharedRegion
+from d5ray.distributed.wire.keep_alive import keep_alive
 from d5ray.distributed.wire.proof import ANYONE, Claim, Refused
 from d5ray.errors import D5Error, PeerLost
-from d5ray.frameworks.sockets import keep_alive
 
 HELLO, WELCOME, ERROR = 1, 2, 3
 BACKLOG = 2048

@@ -14,10 +14,10 @@ from contextlib import suppress
 from typing import final
 
 from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.wire.keep_alive import keep_alive
 from d5ray.distributed.wire.proof import HANDSHAKE_SECONDS, Claim, respond, secured
 from d5ray.distributed.wire.wire import Wire
 from d5ray.errors import D5Error
-from d5ray.frameworks.sockets import keep_alive
 
 BACKLOG = 2048
 MOST_STRANGERS = 256  # connections to a listener that have not proved themselves; more end the oldest

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.wire.certificate import contexts
+from d5ray.distributed.wire.keep_alive import keep_alive
 from d5ray.distributed.wire.wire import PlainWire, TLSWire, Wire
 from d5ray.errors import D5Error, PeerLost
-from d5ray.frameworks.sockets import keep_alive
 
 VERSION = 2
 ANYONE = -1  # a rank, where the responder is no member of the group

@@ -302,7 +302,7 @@ def available(device: str) -> tuple[Any, Any]:
         raise ConfigurationError(
             "the communicator 'nccl', by which agents on GPUs exchange also under PyTorch, needs CuPy, which "
             f"is not installed ({error}): pip install 'd5ray[cuda]', or train on CPUDevice() with "
-            "communicator='shared_memory' or 'gloo'"
+            "communicator='shared_memory' or 'socket'"
         ) from error
     if not getattr(nccl, "available", False):
         raise ConfigurationError(
@@ -318,7 +318,7 @@ def available(device: str) -> tuple[Any, Any]:
     if int(device.partition(":")[2] or 0) >= count:
         raise ConfigurationError(
             f"the communicator 'nccl' needs the GPU {device}, this machine has {count}{reason}: choose "
-            "communicator='shared_memory' or 'gloo'"
+            "communicator='shared_memory' or 'socket'"
         )
     return cupy, nccl
 
@@ -331,7 +331,7 @@ def device_view(array: Any) -> Any:
         where = f" on {array.device}" if hasattr(array, "device") else ""
         raise ConfigurationError(
             f"the communicator 'nccl' exchanges arrays of CuPy and PyTorch on a GPU, found a "
-            f"{type(array).__name__}{where}: choose communicator='shared_memory' or 'gloo'"
+            f"{type(array).__name__}{where}: choose communicator='shared_memory' or 'socket'"
         )
     return flat_on_device(array)
 

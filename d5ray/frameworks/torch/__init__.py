@@ -215,7 +215,7 @@ def custom_op(op: Any) -> "TorchOperation":
 
 def load() -> None:
     """Import everything the executor needs, so that an agent can do it while others still start."""
-    from d5ray.frameworks.torch import build, process_group  # noqa: F401, PLC0415 - imports torch
+    from d5ray.frameworks.torch import build  # noqa: F401, PLC0415 - imports torch
 
 
 def network_of(module: Any, *samples: Any, batch: str | None = "batch") -> "Network":

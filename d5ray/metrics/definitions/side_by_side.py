@@ -125,8 +125,8 @@ def _at(metric: Metric, whom: int) -> str:
 def scope_of(contender: str, at: str = "") -> str:
     """The scope of the rows about a contender, or about what it did at one size.
 
-    >>> scope_of("gloo[2]", "1 MB")
-    'gloo[2] 1 MB'
+    >>> scope_of("socket[2]", "1 MB")
+    'socket[2] 1 MB'
     """
     return f"{contender} {at}".rstrip()
 

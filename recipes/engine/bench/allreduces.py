@@ -66,7 +66,7 @@ class AllreduceProblem:
 class AllreduceBench(Bench):
     """Groups of agents that sum arrays; see `Bench` for the other values.
 
-    backends  communicators, such as "shared_memory" and "gloo"
+    backends  communicators, such as "shared_memory" and "socket"
     agents    of a group; of several sizes several groups
     sizes     of the arrays, in elements of float32
     """
@@ -75,7 +75,7 @@ class AllreduceBench(Bench):
     metric: ClassVar[str] = ALLREDUCE_TIME
     has_peaks: ClassVar[bool] = False
 
-    backends: tuple[str, ...] = ("shared_memory", "gloo")
+    backends: tuple[str, ...] = ("shared_memory", "socket")
     agents: tuple[int, ...] = (2,)
     sizes: tuple[int, ...] = DEEPBENCH
     frameworks: tuple[str, ...] = field(init=False, default=())

@@ -29,9 +29,9 @@ def plain(folder: Path, ranks: int) -> list[Command]:
     return [[*_program(folder), str(rank)] for rank in range(ranks)]
 
 
-def by_mpirun(folder: Path, ranks: int) -> list[Command]:
-    """One command that starts all ranks."""
-    options = ["-n", str(ranks)]
+def by_mpirun(folder: Path, ranks: int, options: Sequence[str] = ()) -> list[Command]:
+    """One command that starts all ranks. options: of mpirun."""
+    options = [*options, "-n", str(ranks)]
     if ranks > (os.cpu_count() or 1):
         options.append("--oversubscribe")
     if os.geteuid() == 0:

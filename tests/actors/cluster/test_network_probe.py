@@ -27,13 +27,13 @@ def ray_ends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def test_a_measured_network_predicts_the_exchange_of_later_runs() -> None:
     """`predicted_exchange_time` is α · rounds + β · bytes of every step of every agent."""
     found = {network.backend: network for network in measure_network(None)}
-    assert set(found) == {"shared_memory", "gloo"}
+    assert set(found) == {"shared_memory", "socket"}
     for network in found.values():
         assert 0 < network.latency_seconds + 1e6 * network.seconds_per_byte < 1.0
         assert network_cost.known(network.hosts)[network.backend] == network
     experiment = d5.Experiment(
         model="lenet", dataset="digits", optimizer=d5.optimizers.SGD(0.05), cpus_per_agent=0.25,
-        communicator="gloo",
+        communicator="socket",
         evaluate=False,
     )  # fmt: skip
     with d5.launch(experiment, quiet=True) as group:
@@ -41,9 +41,9 @@ def test_a_measured_network_predicts_the_exchange_of_later_runs() -> None:
         samples = group.metrics()
         payload = group.built.parameter_bytes
     predicted = samples.filter(pc.equal(samples["metric"], "predicted_exchange_time"))["value"].to_numpy()
-    gloo = found["gloo"]
+    sockets = found["socket"]
     rounds = allreduce_cost(0, 2, payload // 4, 4).rounds
-    np.testing.assert_allclose(predicted, gloo.predict(rounds, payload), rtol=1e-12)
+    np.testing.assert_allclose(predicted, sockets.predict(rounds, payload), rtol=1e-12)
     assert len(predicted) == 10
     assert not math.isnan(predicted.sum())
 
@@ -52,5 +52,5 @@ def test_a_measured_network_predicts_the_exchange_of_later_runs() -> None:
 def test_the_doctor_says_what_was_measured() -> None:
     """A line for each backend, with its latency and bandwidth."""
     lines = doctor.network(None)
-    assert [line.topic for line in lines] == ["network, shared_memory", "network, gloo"]
+    assert [line.topic for line in lines] == ["network, shared_memory", "network, socket"]
     assert all("a round of messages" in line.text and "B/s" in line.text for line in lines)

@@ -22,11 +22,11 @@ STEPS, STEP_SECONDS = 300, 0.02
 PARTED = "partition((1,), at_seconds=1.5)"
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin")
 RULES: dict[str, dict[str, Any]] = {
-    "allreduce": {"distributed": d5.optimizers.AllreduceSGD(), "communicator": "gloo"},
+    "allreduce": {"distributed": d5.optimizers.AllreduceSGD(), "communicator": "socket"},
     "gossip": {
         "distributed": d5.optimizers.DPSGD(),
         "topology": d5.topologies.Ring(2),
-        "communicator": "gloo",
+        "communicator": "socket",
     },
     "servers": {
         "distributed": d5.optimizers.ParameterServerSGD(),

@@ -63,7 +63,7 @@ def deployed(request: pytest.FixtureRequest) -> Iterator[d5.pipelines.DeployedNe
         split: dict[str, Any] = {products[1]: d5.networks.ByColumns(), products[2]: d5.networks.ByRows()}
         mesh = d5.Mesh(stages=2, parts=2, split=split, micro_batches=MICRO)
     hidden: dict[str, Any] = (
-        {"encryption": True, "communicator": "gloo"} if "encrypted" in request.param else {}
+        {"encryption": True, "communicator": "socket"} if "encrypted" in request.param else {}
     )
     with d5.pipelines.deploy(
         whole, mesh, framework="numpy", cpus_per_executor=0.25, quiet=True, **hidden
@@ -171,7 +171,7 @@ def test_what_does_not_fit_is_refused_before_anything_starts() -> None:
         (d5.Mesh(2, 2), {}, "2 replicas"),
         (d5.pipelines.Balanced(3), {}, "it must be a Mesh"),
         (d5.Mesh(stages=2), {"framework": "torhc"}, "did you mean 'torch'"),
-        (d5.Mesh(stages=2), {"communicator": "glo"}, "did you mean 'gloo'"),
+        (d5.Mesh(stages=2), {"communicator": "sock"}, "did you mean 'socket'"),
         (d5.Mesh(stages=2), {"pass_seconds": 0}, "pass_seconds is 0"),
         (d5.Mesh(stages=2, cut=d5.pipelines.Cut(("nowhere",))), {}, "nowhere"),
         (d5.Mesh(stages=9), {}, "9"),

@@ -7,7 +7,7 @@ import pytest
 
 from d5ray.actors.cluster.placement import Place
 from d5ray.actors.group.coordinator import LOOPBACK, Coordinator
-from d5ray.distributed.communicators.gloo.communicator import Gloo
+from d5ray.distributed.communicators.socket.communicator import Sockets
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import PeerLost
@@ -26,7 +26,7 @@ def _sums(groups: list[Group]) -> list[float]:
     """What an allreduce of rank + 1 gives each member."""
 
     def one(rank: int) -> float:
-        with closing(Gloo(groups[rank], Complete(groups[rank].size))) as made:
+        with closing(Sockets(groups[rank], Complete(groups[rank].size))) as made:
             x = np.array([rank + 1.0])
             made.allreduce(x)
             return float(x[0])

@@ -338,7 +338,7 @@ def agreed_of(tables: dict[str, pa.Table]) -> list[dict[str, Any]]:
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("communicator", "on_failure"),
-    [("gloo", "continue"), pytest.param("shared_memory", "restart", marks=pytest.mark.slow)],
+    [("socket", "continue"), pytest.param("shared_memory", "restart", marks=pytest.mark.slow)],
 )
 def test_survivors_of_a_kill_have_one_model_and_say_so(communicator: str, on_failure: str) -> None:
     """Parameters equal to the last bit; events say from whom and at which step; check sees a forged hash."""
@@ -406,7 +406,7 @@ class LeavesBeforeItDies(d5.DistributedOptimizer):
 def test_agents_that_lose_a_peer_before_its_death_is_known_go_on(tmp_path: Path) -> None:
     """The others say that they lost it, and Ray says that it died only after them."""
     wanted = experiment(
-        Case(LeavesBeforeItDies(str(tmp_path)), d5.optimizers.SGD(0.1)), "continue", communicator="gloo",
+        Case(LeavesBeforeItDies(str(tmp_path)), d5.optimizers.SGD(0.1)), "continue", communicator="socket",
         evaluate=False,
     )  # fmt: skip
     with d5.launch(wanted, quiet=True) as group:

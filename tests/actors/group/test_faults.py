@@ -161,7 +161,7 @@ def test_a_moment_is_told_by_what_stands_on_the_stack() -> None:
     """A frame of the communicators' files is a collective, one of this file is not."""
     frame = inspect.currentframe()
     assert not _stands(frame, "collective")
-    code = compile("import sys\nframe = sys._getframe()", "/x/distributed/communicators/gloo/a.py", "exec")
+    code = compile("import sys\nframe = sys._getframe()", "/x/distributed/communicators/socket/a.py", "exec")
     names: dict[str, Any] = {}
     exec(code, names)
     assert _stands(names["frame"], "collective") and not _stands(names["frame"], "evaluation")

@@ -114,7 +114,7 @@ def assert_checked(group: TrainingGroup) -> None:
     assert not list(agreements(Folder(run, run.row, run.tables())))
 
 
-@pytest.mark.parametrize("communicator", ["gloo", "shared_memory"])
+@pytest.mark.parametrize("communicator", ["socket", "shared_memory"])
 def test_survivors_train_on_and_take_the_newcomer_in(communicator: str) -> None:
     """One of three is killed: two make steps before another is there, and it comes with their live state.
 

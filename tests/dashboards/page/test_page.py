@@ -463,7 +463,7 @@ def test_nothing_comes_from_elsewhere(page: str, look: Open) -> None:
 def test_a_run_on_ray_is_followed(tmp_path: Path, look: Open) -> None:
     """A real training of two agents: its steps are seen to grow, its verdict to come, and its topology."""
     environment = os.environ | {"D5RAY_HOME": str(tmp_path)}
-    settings = ("agents=2", "communicator=gloo")
+    settings = ("agents=2", "communicator=socket")
     command = [sys.executable, "-m", "d5ray", "run", "digits_lenet", "--json"]
     command += [word for setting in settings for word in ("--set", setting)]
     with (tmp_path / "log").open("wb") as log:

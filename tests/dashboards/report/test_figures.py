@@ -21,7 +21,7 @@ from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.store import RunWriter
 from d5ray.metrics.statistics.intervals import Estimate
 
-LINKS = {"shared_memory[2]": (1e-5, 1e-10), "gloo[2]": (3e-4, 6e-10)}  # α in s, β in s/B
+LINKS = {"shared_memory[2]": (1e-5, 1e-10), "socket[2]": (3e-4, 6e-10)}  # α in s, β in s/B
 SIZES = {"4 B": 4, "64 kB": 64e3, "1 MB": 1e6, "10 MB": 1e7}
 
 

@@ -100,7 +100,7 @@ def test_steps_come_with_their_rate_and_what_was_learned(tables: dict[str, pa.Ta
     [
         ("step_time", "step_time", "", {}),
         ("step_time_ratio(ours=d5ray[2], base=ddp[2])", "step_time_ratio", "d5ray[2] over ddp[2]", {}),
-        ("recording_share(contender=d5ray gloo[2])", "recording_share", "d5ray gloo[2]", {}),
+        ("recording_share(contender=d5ray socket[2])", "recording_share", "d5ray socket[2]", {}),
         ("a(ours=x, y[2], base=b[2], size=1 MB)", "a", "x, y[2] over b[2]", {"size": "1 MB"}),
     ],
 )

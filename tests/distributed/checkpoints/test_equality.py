@@ -68,7 +68,7 @@ def outcomes_of(wanted: d5.Experiment, *steps: int) -> tuple[list[list[Outcome]]
         return found, rows
 
 
-@pytest.mark.parametrize("communicator", ["shared_memory", "gloo"])
+@pytest.mark.parametrize("communicator", ["shared_memory", "socket"])
 def test_an_agent_that_differs_by_one_ulp_is_named_at_the_next_check(communicator: str) -> None:
     """On every agent, with the step of the check and the one before, and in an event with all checksums.
 

@@ -27,7 +27,7 @@ def experiment(**values: Any) -> d5.Experiment:
     given: dict[str, Any] = {
         "model": weighted, "model_kwargs": {"elements": 2000}, "executor": weighted, "dataset": DIGITS,
         "optimizer": MOMENTUM, "agents": AGENTS, "batch_size": BATCH, "seed": SEED, "evaluate": False,
-        "on_failure": "continue", "communicator": "gloo", "timeout_seconds": 30.0,
+        "on_failure": "continue", "communicator": "socket", "timeout_seconds": 30.0,
     }  # fmt: skip
     return d5.Experiment(**(given | values))
 
@@ -96,16 +96,16 @@ def survive(backend: str, seed: int) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(8))
-def test_survivors_of_a_death_in_an_allreduce_over_gloo_are_equal(seed: int) -> None:
+def test_survivors_of_a_death_in_an_allreduce_over_sockets_are_equal(seed: int) -> None:
     """Parameters, momentum or Adam's moments, buffers and step, to the last bit."""
-    survive("gloo", seed)
+    survive("socket", seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8, 58))
-def test_fifty_deaths_in_an_allreduce_over_gloo(seed: int) -> None:
+def test_fifty_deaths_in_an_allreduce_over_sockets(seed: int) -> None:
     """The same; without an agreement about half of these deaths leave survivors at different steps."""
-    survive("gloo", seed)
+    survive("socket", seed)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -15,8 +15,11 @@ from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete, Ring
 from d5ray.distributed.traffic import Traffic
 from d5ray.errors import ConfigurationError
+from d5ray.experiment import Experiment
+from d5ray.training.optimizers.gradient_descent import SGD
 
 ALONE = Group("solo", 0, rank=0, size=1)
+LENET: dict[str, Any] = {"model": "lenet", "dataset": "digits", "optimizer": SGD(0.1)}
 NAMES = ["auto", *backends.BACKENDS]
 
 
@@ -38,11 +41,11 @@ def test_a_group_of_one_is_solo_whatever_the_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "end"),
     [
-        ("glo", "did you mean 'gloo'?"),
-        ("GLOO", "did you mean 'gloo'?"),
+        ("sock", "did you mean 'socket'?"),
+        ("SOCKET", "did you mean 'socket'?"),
         ("Auto", "did you mean 'auto'?"),
-        ("carrier pigeon", "known: auto, gloo, hierarchical, nccl, reference, shared_memory"),
-        ("", "known: auto, gloo, hierarchical, nccl, reference, shared_memory"),
+        ("carrier pigeon", "known: auto, hierarchical, nccl, reference, shared_memory, socket"),
+        ("", "known: auto, hierarchical, nccl, reference, shared_memory, socket"),
     ],
 )
 def test_an_unknown_backend_is_answered_with_the_nearest(name: str, end: str) -> None:
@@ -59,6 +62,16 @@ def test_a_known_backend_passes_the_check(name: str) -> None:
     backends.check_backend(name)
     with pytest.raises(ConfigurationError):
         backends.check_backend(name + "-x")
+
+
+def test_the_name_of_the_release_before_answers_with_a_warning() -> None:
+    """And an experiment that says it is described, and so hashed, as it was."""
+    with pytest.warns(DeprecationWarning, match="communicator='gloo' is 'socket' now"):
+        backends.check_backend("gloo")
+    with pytest.warns(DeprecationWarning, match="is 'socket' now"):
+        assert type(backends.join("gloo", ALONE, Complete(1))) is Solo
+    with pytest.warns(DeprecationWarning, match="is 'socket' now"):
+        assert Experiment(**LENET, communicator="gloo").communicator == "gloo"
 
 
 @pytest.mark.parametrize(("rank", "size"), [(1, 1), (-1, 1), (4, 4)])
@@ -82,7 +95,7 @@ def test_a_topology_of_another_size_is_refused() -> None:
     [
         ((), "cpu", "shared_memory"),
         (("a", "a", "a"), "cpu", "shared_memory"),
-        (("a", "b", "c"), "cpu", "gloo"),
+        (("a", "b", "c"), "cpu", "socket"),
         (("a", "b", "a"), "cpu", "hierarchical"),
         (("a", "b", "a"), "cuda:0", "nccl"),
     ],

@@ -25,9 +25,9 @@ from tests.patience import patience
 from tests.together import together
 
 Array = np.ndarray[Any, Any]
-REAL_BACKENDS = ["reference", "shared_memory", "socket", "gloo", "hierarchical"]
+REAL_BACKENDS = ["reference", "shared_memory", "socket", "hierarchical"]
 BACKENDS = [*REAL_BACKENDS, "simulated", *(["nccl"] if importlib.util.find_spec("cupy") else [])]
-PROCESS_BACKENDS = ["shared_memory", "socket", "gloo"]
+PROCESS_BACKENDS = ["shared_memory", "socket"]
 NODES: dict[str, tuple[str, ...]] = dict.fromkeys(BACKENDS, ()) | {"hierarchical": ("first", "second")}
 SIZES = [2, 3, 4, 8]
 FLOATS = ["float16", "float32", "float64", "bfloat16"]
@@ -616,7 +616,7 @@ def test_members_that_call_different_things_are_named_on_all(
         assert usual_words in text and f"rank {size - 1}: {odd_words}" in text
 
 
-@pytest.mark.parametrize("backend", ["shared_memory", "socket", "gloo", "hierarchical"])
+@pytest.mark.parametrize("backend", ["shared_memory", "socket", "hierarchical"])
 def test_a_failure_that_one_member_tells_ends_the_waits_of_all(groups: Former, backend: str) -> None:
     """The last rank fails the group and does no more: all others raise its words, whoever they wait for."""
     group = groups.form(backend, 4)
@@ -782,8 +782,8 @@ def test_a_killed_member_is_named_and_the_group_formed_again(backend: str, eleme
 
 def test_backends_are_refused_by_their_nearest_name() -> None:
     """An unknown name is an error that names the nearest."""
-    with pytest.raises(ConfigurationError, match="did you mean 'gloo'"):
-        backends.check_backend("glo")
+    with pytest.raises(ConfigurationError, match="did you mean 'socket'"):
+        backends.check_backend("sock")
 
 
 @pytest.mark.full

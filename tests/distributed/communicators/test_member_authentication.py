@@ -1,4 +1,4 @@
-"""Claims about gloo's connections: members prove who they are, and what leaves a machine proves its sender"""
+"""Claims about members' connections: they prove who they are, and nothing that leaves a machine is altered"""
 
 import json
 import os
@@ -9,7 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,18 @@ import pytest
 from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.communicators.gloo import member_authentication
-from d5ray.distributed.communicators.gloo.eager import INLINE_BYTES
-from d5ray.distributed.communicators.gloo.member_authentication import introduced, leaves_machine
+from d5ray.distributed.communicators.socket import mesh
+from d5ray.distributed.communicators.socket.mesh import connect_members
+from d5ray.distributed.communicators.socket.transfer import INLINE_BYTES
 from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.membership import Membership
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete, Ring
-from d5ray.distributed.wire.proof import Refused
+from d5ray.distributed.wire import proof
 from d5ray.errors import D5Error
-from d5ray.frameworks.torch.process_group import Broken, GlooGroup, Work
 from tests.distributed.forming import Former, former, on_all
 from tests.distributed.stores import read, written
+from tests.distributed.strangers import Between
 from tests.hosts import hosts
 from tests.together import together
 
@@ -39,7 +40,7 @@ SIZES = [
     INLINE_BYTES // 4,
     INLINE_BYTES // 4 + 1,
     200_000,
-]  # elements, within an eager message and beside it
+]  # elements, with their header and after it
 SECRET_WORDS = b"the parameters of a run: "
 
 
@@ -52,37 +53,18 @@ def groups() -> Iterator[Former]:
 @pytest.fixture
 def between_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Members of one process protect their messages as members on several machines do."""
-    monkeypatch.setattr(member_authentication, "leaves_machine", lambda group, other: True)
-
-
-@pytest.mark.parametrize(
-    ("host", "nodes", "leaves"),
-    [
-        ("127.0.0.1", (), False),
-        ("127.0.0.1", ("a", "b"), False),
-        ("::1", (), False),
-        ("localhost", ("a", "b"), False),
-        ("10.0.0.7", ("a", "a"), False),
-        ("10.0.0.7", ("a", "b"), True),
-        ("10.0.0.7", (), True),
-        ("fd00::7", ("a", "b"), True),
-        ("a.cluster", ("a", "b"), True),
-    ],
-)
-def test_what_is_protected_is_what_leaves_a_machine(host: str, nodes: tuple[str, ...], leaves: bool) -> None:
-    """By the member's own address and the nodes; where nothing is known it is taken to leave."""
-    assert leaves_machine(Group("g", 0, 0, 2, host=host, nodes=nodes), 1) is leaves
+    monkeypatch.setattr(proof, "leaves_machine", lambda connection: True)
 
 
 # -- protected messages ------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("between_machines")
-@pytest.mark.parametrize("encrypted", [False, True], ids=["authenticated", "encrypted"])
 @pytest.mark.parametrize("members", [2, 3])
-def test_protected_messages_give_what_plain_ones_give(groups: Former, members: int, encrypted: bool) -> None:
+def test_protected_messages_give_what_plain_ones_give(groups: Former, members: int) -> None:
     """Sums, neighbours' means and messages of every size, against NumPy, one after the other."""
-    communicators = groups.form("gloo", Ring(members), encrypted=encrypted)
+    communicators = groups.form("socket", Ring(members), encrypted=True)
+    assert all(link.wire.protected for member in communicators for link in member._links.values())  # type: ignore[attr-defined]
     weights = Ring(members).weights()
     for elements in SIZES:
         rows = np.random.default_rng([members, elements]).integers(-99, 99, (members, elements)) * 1.0
@@ -101,44 +83,51 @@ def test_protected_messages_give_what_plain_ones_give(groups: Former, members: i
 
 @pytest.mark.full
 @pytest.mark.usefixtures("between_machines")
-@pytest.mark.parametrize("encrypted", [False, True], ids=["authenticated", "encrypted"])
 @pytest.mark.parametrize("elements", [5, 200_000])
+@pytest.mark.parametrize("own", [True, False])
 def test_what_is_altered_on_its_way_ends_the_exchange_everywhere(
-    groups: Former, elements: int, encrypted: bool, monkeypatch: pytest.MonkeyPatch
+    groups: Former, elements: int, own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One bit of the words, the payload, the end or the receipt of rank 1, in turn: no sum that is wrong."""
-    send, own = GlooGroup.send, threading.local()
+    """One bit of what either member sends, at its beginning or later: no sum that is wrong."""
+    connect = socket.create_connection
     for victim in range(1 if elements == 5 else 4):
-        altered: list[Any] = []
+        begun, seen, altered = threading.Event(), [0], threading.Event()
 
         def alter(
-            mesh: GlooGroup, message: Any, to: int, tag: int, victim: int = victim, altered: Any = altered
-        ) -> Work:
-            if getattr(own, "messages", -1) == victim:
-                message = message.copy()
-                message[message.size // 2] ^= 4
-                altered.append(message)  # which must live until it has been sent
-            own.messages = getattr(own, "messages", -1000) + 1
-            return send(mesh, message, to, tag)
+            piece: bytes, first: bool, victim: int = victim, begun: Any = begun, seen: Any = seen,
+            altered: Any = altered,
+        ) -> bytes:  # fmt: skip
+            if first != own or not begun.is_set() or altered.is_set():
+                return piece
+            seen[0] += 1
+            if seen[0] <= victim:
+                return piece
+            altered.set()
+            at = len(piece) // 2
+            return piece[:at] + bytes([piece[at] ^ 4]) + piece[at + 1 :]
 
-        def work(member: Communicator) -> Any:
-            if member.rank == 1:
-                own.messages = 0
-            array = np.full(elements, member.rank + 1.0)
-            try:
-                member.allreduce(array)
-                member.allreduce(array)  # in which a receipt's alteration is known to all
-            except D5Error as error:
-                return str(error)
-            return array[0]
+        with monkeypatch.context() as patch, ExitStack() as stack:
 
-        communicators = groups.form("gloo", 2, encrypted=encrypted)
-        with monkeypatch.context() as patch:
-            patch.setattr(GlooGroup, "send", alter)
+            def through(address: Any, timeout: float, stack: Any = stack, alter: Any = alter) -> Any:
+                between = stack.enter_context(closing(Between(*address, alter)))
+                return connect(("127.0.0.1", between.port), timeout)
+
+            patch.setattr(mesh, "create_connection", through)
+            communicators = groups.form("socket", 2, encrypted=True)
+            begun.set()
+
+            def work(member: Communicator) -> Any:
+                array = np.full(elements, member.rank + 1.0)
+                try:
+                    for _ in range(3):
+                        member.allreduce(array)
+                except D5Error as error:
+                    return str(error)
+                return array[0]
+
             found = on_all(communicators, work)
-        assert altered
+        assert altered.is_set()
         assert all(isinstance(each, str) for each in found), found
-        assert any("altered on its way" in each for each in found), found
 
 
 @pytest.mark.full
@@ -189,12 +178,12 @@ def listening(interface: str) -> Iterator[list[bytes]]:
 
 
 def member(store: str, encrypted: str, rank: str, address: str) -> None:
-    """What runs on a host: sums arrays that hold words, within an eager message and beside it."""
+    """What runs on a host: sums arrays that hold words, with their header and after it."""
     nodes = ("a", "b")
     group = Group(
         "words", int(encrypted), int(rank), 2, read(store), address, 30.0, nodes, encrypted=encrypted == "1"
     )
-    communicator = backends.join("gloo", group, Complete(2))
+    communicator = backends.join("socket", group, Complete(2))
     found = []
     for elements in (100, SIZES[-1]):
         array = np.full(elements, 2.0 + 2 * int(rank))
@@ -211,18 +200,15 @@ def member(store: str, encrypted: str, rank: str, address: str) -> None:
 
 @pytest.mark.full
 def test_a_member_with_another_secret_is_refused_by_both(groups: Former) -> None:
-    """Over gloo's own connections, before any other message."""
+    """Over the members' own connections, before any other message."""
     own = groups.rendezvous.address
     other = Store(own.host, own.port, Secret.new())
 
     def work(rank: int) -> str:
-        group = Group("two secrets", 0, rank, 2, own, timeout_seconds=5.0)
-        membership = Membership(group)
-        mesh = GlooGroup(membership, rank, 2, "127.0.0.1", 5.0)
-        claimed = Group("two secrets", 0, rank, 2, own if rank else other)
-        with pytest.raises((Refused, Broken)) as caught:
-            introduced(mesh, claimed, 5.0)
-        mesh.close()
+        membership = Membership(Group("two secrets", 0, rank, 2, own, timeout_seconds=5.0))
+        membership.group = replace(membership.group, store=own if rank else other)
+        with pytest.raises(D5Error) as caught:
+            connect_members(membership)
         membership.leave()
         return str(caught.value)
 
@@ -242,7 +228,7 @@ while time.monotonic() < until:
         if words[3] != "0A" or port in known or time.monotonic() > until:
             continue
         known.add(port)
-        for number in range(6):  # of a connection in gloo, by which it is taken for a member's
+        for number in range(6):
             try:
                 stranger = socket.create_connection(("127.0.0.1", port), timeout=0.2)
                 stranger.sendall(struct.pack("<q", number) + os.urandom(int(sys.argv[2])))
@@ -257,7 +243,7 @@ print(len(held))
 @pytest.mark.full
 @pytest.mark.parametrize("noise", [0, 200], ids=["silent", "noisy"])
 def test_another_user_who_takes_the_connections_of_a_group_that_forms_does_not_end_it(noise: int) -> None:
-    """It finds gloo's ports and speaks first, as a member would: groups form, and their sums are right.
+    """It finds their ports and speaks first, as a member would: groups form, and their sums are right.
 
     In a network of their own, so that it finds no others' ports.
     """
@@ -281,7 +267,7 @@ def test_another_user_who_takes_the_connections_of_a_group_that_forms_does_not_e
 def attacked(noise: str) -> None:
     """What runs in a network of its own: groups that form one after the other beside the stranger."""
     with former() as groups:
-        groups.form("gloo", 3)  # what has to be imported is imported
+        groups.form("socket", 3)  # what has to be imported is imported
         stranger = subprocess.Popen(
             [sys.executable, "-c", ATTACK, "6", noise], stdout=subprocess.PIPE, text=True
         )
@@ -289,7 +275,7 @@ def attacked(noise: str) -> None:
             assert stranger.stdout is not None and stranger.stdout.readline() == "ready\n"
             sums = []
             while stranger.poll() is None:
-                sums.append(on_all(groups.form("gloo", 3), lambda member: summed(member, 10)))
+                sums.append(on_all(groups.form("socket", 3), lambda member: summed(member, 10)))
             print(json.dumps([sums, int(stranger.stdout.read())]))  # noqa: T201 - a program's output
         finally:
             stranger.kill()
@@ -303,16 +289,12 @@ def summed(member: Communicator, elements: int) -> float:
     return float(array[0])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's filter of Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_nobody_connects_to_a_group_that_has_formed(groups: Former) -> None:
-    """The ports on which gloo listened for its members do not answer any more; the members go on."""
+    """The ports at which members listened for each other are closed; the members go on."""
     before = listening_ports()
-    communicators = groups.form("gloo", 3)
-    opened = listening_ports() - before
-    assert len(opened) >= 3
-    for port in opened:
-        with pytest.raises(TimeoutError):
-            socket.create_connection(("127.0.0.1", port), timeout=0.3)
+    communicators = groups.form("socket", 3)
+    assert listening_ports() == before
     assert on_all(communicators, lambda member: summed(member, 10**5)) == [6.0] * 3
 
 

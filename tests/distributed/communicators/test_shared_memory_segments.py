@@ -43,14 +43,14 @@ def of_processes(*pids: int | None) -> list[str]:
 
 
 def test_this_machine_is_supported() -> None:
-    """On Linux and x86-64, where these tests run; elsewhere `auto` takes gloo by the reason given."""
+    """On Linux and x86-64, where these tests run; elsewhere `auto` takes sockets by the reason given."""
     assert supported() is None
 
 
 def test_members_on_several_nodes_are_refused(groups: Former) -> None:
     """With the nodes named and the way out."""
     group = Group("apart", 0, 0, 2, groups.rendezvous.address, nodes=("left", "right"))
-    with pytest.raises(ConfigurationError, match=r"on the nodes left, right, .*communicator='gloo'"):
+    with pytest.raises(ConfigurationError, match=r"on the nodes left, right, .*communicator='socket'"):
         backends.join("shared_memory", group, Complete(2))
 
 
@@ -261,7 +261,7 @@ def test_more_than_there_is_is_refused_on_all(groups: Former) -> None:
 
     for text, total in on_all(group, work):
         assert f"need {(whole + 2**20 + 4095) // 4096 * 4096 / 1e6:,.1f} MB in {FOLDER}" in text
-        assert "MB are free: enlarge it (docker run --shm-size" in text and "communicator='gloo'" in text
+        assert "MB are free: enlarge it (docker run --shm-size" in text and "communicator='socket'" in text
         assert total == 2.0
     assert of_processes(os.getpid()) == []
     now = os.statvfs(FOLDER)

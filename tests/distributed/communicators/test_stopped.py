@@ -25,7 +25,7 @@ MEMBERS = 4
 
 def train(pipe: Any, backend: str) -> None:
     """Join every group that comes, and exchange in it until a member is lost; say which, and why."""
-    import_module("d5ray.frameworks.torch.process_group")  # takes seconds
+    import_module("d5ray.distributed.communicators.socket.communicator")
     pipe.send("imported")
     while (group := pipe.recv()) is not None:
         communicator = backends.join(backend, group, Ring(group.size))
@@ -42,7 +42,7 @@ def train(pipe: Any, backend: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("backend", ["shared_memory", "gloo"])
+@pytest.mark.parametrize("backend", ["shared_memory", "socket"])
 def test_a_member_that_is_stopped_is_named_by_all_that_wait_for_it_or_for_each_other(backend: str) -> None:
     """SIGSTOP at a seeded instant of an exchange, six times: three name it, though most wait for another."""
     rng = np.random.default_rng(5)

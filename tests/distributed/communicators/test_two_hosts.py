@@ -83,11 +83,11 @@ def finished(processes: list[Any]) -> list[list[dict[str, Any]]]:
 
 @pytest.mark.full
 def test_a_group_over_two_hosts_reduces_and_uses_memory_within_a_host() -> None:
-    """Ranks 0 and 1 on one host, 2 on another: hierarchical; with three hosts named it is gloo."""
+    """Ranks 0 and 1 on one host, 2 on another: hierarchical; with three hosts named it is sockets."""
     with hosts(2) as (first, second):
         rendezvous = Rendezvous("10.213.77.254")
         try:
-            for nodes, backend in (("a,a,b", "hierarchical"), ("a,b,c", "gloo")):
+            for nodes, backend in (("a,a,b", "hierarchical"), ("a,b,c", "socket")):
                 said = finished(started([first, first, second], nodes, "at once", rendezvous.address))
                 assert [lines[0]["backend"] for lines in said] == [backend] * 3
                 assert [lines[0]["last"] for lines in said] == [999.0 * 6] * 3
@@ -104,7 +104,7 @@ def test_a_host_that_is_unplugged_is_named() -> None:
         processes = started(places, "a,b,c", "lost", rendezvous.address)
         try:
             assert processes[0].stdout is not None
-            assert json.loads(processes[0].stdout.readline())["backend"] == "gloo"
+            assert json.loads(processes[0].stdout.readline())["backend"] == "socket"
             time.sleep(0.5)
             pulled = time.time()
             places[1].unplug()
@@ -120,7 +120,7 @@ def test_a_host_that_is_unplugged_is_named() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("nodes", "backend"), [("a,b,c", "gloo"), ("a,a,b", "hierarchical")])
+@pytest.mark.parametrize(("nodes", "backend"), [("a,b,c", "socket"), ("a,a,b", "hierarchical")])
 def test_a_partition_shorter_than_the_time_out_is_survived(nodes: str, backend: str) -> None:
     """8 s without a cable, under a time-out of 20 s: all steps are done, with the result of a run without."""
     found = []
@@ -159,7 +159,7 @@ def test_a_link_that_is_slow_and_loses_frames_changes_no_bit() -> None:
             processes = started(places, "a,b,c", "after few steps", rendezvous.address)
             try:
                 assert processes[0].stdout is not None
-                assert json.loads(processes[0].stdout.readline())["backend"] == "gloo"
+                assert json.loads(processes[0].stdout.readline())["backend"] == "socket"
                 way.worsen(delay, share)
                 begun = time.monotonic()
                 found.append([lines[-1]["sha256"] for lines in finished(processes)])

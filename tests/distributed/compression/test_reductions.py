@@ -197,7 +197,7 @@ def test_the_bytes_sent_are_those_of_the_messages(groups: Former, reduction: Red
     assert on_all(group, call) == [sent] * 8
 
 
-@pytest.mark.parametrize("backend", ["shared_memory", "gloo"])
+@pytest.mark.parametrize("backend", ["shared_memory", "socket"])
 @pytest.mark.parametrize(
     "reduction",
     [

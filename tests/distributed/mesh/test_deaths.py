@@ -234,7 +234,7 @@ def death_of(mesh: Mesh, seed: int) -> Death:
 @pytest.mark.full
 @pytest.mark.parametrize("mesh", [IN_STAGES, IN_PARTS], ids=["stages", "parts"])
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("backend", ["gloo", "shared_memory"])
+@pytest.mark.parametrize("backend", ["socket", "shared_memory"])
 def test_a_death_at_any_instant_of_a_step_leaves_one_model(mesh: Mesh, seed: int, backend: str) -> None:
     """SIGKILL to a process: the others' replicas are equal, share by share, and go on as they should."""
     death = death_of(mesh, seed)

@@ -117,12 +117,12 @@ def test_the_parts_give_the_same_in_float32(groups: Former, framework: str, name
     checked(groups, framework, CASES[name], "float32")
 
 
-def test_parts_that_meet_over_gloo(groups: Former) -> None:
+def test_parts_that_meet_over_sockets(groups: Former) -> None:
     """Four of them, which sum and gather."""
     found = case("mlp", "float64")
     plan: Plan = {"1": ByRows(), "3": ByColumns()}
     splitting, _ = check_split(
-        lambda _, parts: groups.members("gloo", parts), "torch", found.network, plan, 4, found.given, 1e-10
+        lambda _, parts: groups.members("socket", parts), "torch", found.network, plan, 4, found.given, 1e-10
     )
     assert {each.collective for each in exchanges(splitting)} == {"allreduce", "all_gather"}
 
@@ -245,7 +245,7 @@ def test_parts_drop_the_same_under_pytorch() -> None:
     network, given = dropping()
     splitting = Splitting(network, DROPPING, 2)
     with closing(Rendezvous()) as rendezvous, elsewhere(second_part, rendezvous.address) as other:
-        member = backends.join("gloo", Group("pair", 0, 0, 2, rendezvous.address), Complete(2))
+        member = backends.join("socket", Group("pair", 0, 0, 2, rendezvous.address), Complete(2))
         expected = run("torch", network.copy(), given)
         found = run("torch", splitting.part(0), given, collectives=Collectives(member))
         check([found, other.said()], expected, splitting, BOUNDS["float64"])
@@ -254,7 +254,7 @@ def test_parts_drop_the_same_under_pytorch() -> None:
 
 def second_part(pipe: Any, address: Store) -> None:
     network, given = dropping()
-    member = backends.join("gloo", Group("pair", 0, 1, 2, address), Complete(2))
+    member = backends.join("socket", Group("pair", 0, 1, 2, address), Complete(2))
     part = Splitting(network, DROPPING, 2).part(1)
     pipe.send(run("torch", part, given, collectives=Collectives(member)))
     pipe.recv()

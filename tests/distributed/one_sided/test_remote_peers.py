@@ -61,7 +61,7 @@ def met(
     seconds: float = SECONDS,
     name: str | None = None,
 ) -> Iterator[list[RemotePeers]]:
-    """The peers of agents over gloo, whose windows begin with the rows of x (agents, n)."""
+    """The peers of agents over sockets, whose windows begin with the rows of x (agents, n)."""
     size = topology.agents
     begin = windows(size) if x is None else x
     rendezvous = Rendezvous()
@@ -73,7 +73,7 @@ def met(
     members: list[Communicator] = []
     made: list[RemotePeers] = []
     try:
-        members += together(lambda rank: backends.join("gloo", groups[rank], topology), size)
+        members += together(lambda rank: backends.join("socket", groups[rank], topology), size)
         made += together(lambda rank: RemotePeers(begin[rank].copy(), members[rank]), size)
         yield list(made)
     finally:

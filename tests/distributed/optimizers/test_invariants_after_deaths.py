@@ -171,7 +171,7 @@ def test_what_is_conserved_adds_up_after_a_death(name: str, on_failure: str, see
     wanted = d5.Experiment(
         model=weighted, model_kwargs={"elements": 60}, executor=weighted, dataset=DIGITS, optimizer=PLAIN,
         distributed=NEIGHBOURS[name], topology=topology, agents=AGENTS, batch_size=8, seed=SEED,
-        evaluate=False, on_failure=on_failure, communicator="gloo", timeout_seconds=30.0, events=Watch(),
+        evaluate=False, on_failure=on_failure, communicator="socket", timeout_seconds=30.0, events=Watch(),
     )  # fmt: skip
     group = trained(wanted)
     group.train(2)
@@ -216,7 +216,7 @@ def test_state_of_its_own_stays_with_an_agent_whose_model_is_its_own(trained: An
     wanted = d5.Experiment(
         model=weighted, model_kwargs={"elements": 60}, executor=weighted, dataset=DIGITS, optimizer=PLAIN,
         distributed=Remembers, agents=3, batch_size=8, seed=SEED, evaluate=False, on_failure="continue",
-        communicator="gloo",
+        communicator="socket",
     )  # fmt: skip
     group = trained(wanted)
     group.train(3)

@@ -27,7 +27,7 @@ def rendezvous() -> Iterator[Rendezvous]:
     made.close()
 
 
-@pytest.mark.parametrize("backend", ["shared_memory", "gloo"])
+@pytest.mark.parametrize("backend", ["shared_memory", "socket"])
 @every_rule
 def test_a_rule_over_this_backend(make: Callable[[], Rule], backend: str, rendezvous: Rendezvous) -> None:
     """Five agents with momentum, seven steps: only the order of sums may differ."""

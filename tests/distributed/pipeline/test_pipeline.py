@@ -66,7 +66,7 @@ class FirstInLastOut(PipelineSchedule):
 
 @pytest.fixture(scope="module")
 def groups() -> Iterator[Former]:
-    in_torch.load()  # which gloo needs too, and may take longer than members wait for each other
+    in_torch.load()  # which may take longer than members wait for each other
     with former() as made:
         yield made
 
@@ -113,9 +113,9 @@ def test_every_schedule_gives_what_one_piece_gives(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("backend", ["gloo", "simulated"])
+@pytest.mark.parametrize("backend", ["socket", "simulated"])
 @pytest.mark.parametrize("schedule", [*SCHEDULES[2:], FirstInLastOut()], ids=repr)
-def test_results_are_the_same_over_gloo_and_in_the_simulation(
+def test_results_are_the_same_over_sockets_and_in_the_simulation(
     groups: Former, whole: Network, expected: dict[int, Result], schedule: PipelineSchedule, backend: str
 ) -> None:
     def own(member: Communicator) -> Result:
@@ -398,14 +398,14 @@ def _ending(groups: Former, whole: Network, backend: str, trouble: Any) -> list[
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("backend", ["shared_memory", "gloo"])
+@pytest.mark.parametrize("backend", ["shared_memory", "socket"])
 def test_a_stage_that_leaves_ends_the_others(groups: Former, whole: Network, backend: str) -> None:
     for name, seconds in _ending(groups, whole, backend, lambda member: member.close()):
         assert name == "PeerLost" and seconds < patience(NOTICED_SECONDS)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("backend", ["shared_memory", "gloo"])
+@pytest.mark.parametrize("backend", ["shared_memory", "socket"])
 def test_a_stage_that_raises_ends_the_others(groups: Former, whole: Network, backend: str) -> None:
     def raises(member: Communicator) -> None:
         raise ZeroDivisionError
@@ -477,7 +477,7 @@ def test_pieces_of_another_stage_are_refused(groups: Former, whole: Network) -> 
     on_all(groups.form("shared_memory", 2), own)
 
 
-@pytest.mark.parametrize("backend", ["shared_memory", "gloo", "simulated"])
+@pytest.mark.parametrize("backend", ["shared_memory", "socket", "simulated"])
 def test_stages_that_differ_are_told_in_what(groups: Former, whole: Network, backend: str) -> None:
     def own(member: Communicator) -> None:
         executor = in_numpy.from_pieces([cut(whole, 2)[member.rank]])

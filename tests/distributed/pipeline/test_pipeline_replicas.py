@@ -96,7 +96,7 @@ def test_two_replicas_of_two_stages_train_as_two_places(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["shared_memory", "gloo"])
+@pytest.mark.parametrize("backend", ["shared_memory", "socket"])
 def test_a_stage_that_is_killed_ends_the_others(backend: str) -> None:
     context = multiprocessing.get_context("spawn")
     rendezvous = Rendezvous()

@@ -81,7 +81,7 @@ def test_who_is_missing_is_named_with_the_reason_and_decides_nothing() -> None:
     verdict = (AllreduceSpeedup("ours[2]", "mpi[2]", "1 MB") >= 2).judge(tables)
     assert (verdict.verdict, verdict.value, verdict.reason) == ("INCONCLUSIVE", None, why)
     assert AllreduceTime("mpi[2]", "1 MB").estimate(tables).reason == why
-    other = AllreduceSpeedup("ours[2]", "gloo[2]", "1 MB").estimate(tables)
+    other = AllreduceSpeedup("ours[2]", "socket[2]", "1 MB").estimate(tables)
     assert other.reason == "unavailable: gloo[2] was not measured"
 
 

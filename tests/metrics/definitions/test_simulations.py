@@ -68,7 +68,7 @@ def test_the_extremes_are_those_of_an_algorithms_simulated_exchanges() -> None:
         *exchange("allreduce, fast[1]", 3.0, 0.0),
         *exchange("allreduce, fast[2]", 3.0),
         *exchange("allreduce server, fast[4]", 9.0, 1.0),
-        *exchange("real allreduce, gloo[4]", 7.0, 1.0),
+        *exchange("real allreduce, socket[4]", 7.0, 1.0),
     )
     lowest, highest = (
         kind("allreduce").estimate(run) for kind in (LowestPredictionRatio, HighestPredictionRatio)

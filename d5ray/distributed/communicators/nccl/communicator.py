@@ -126,7 +126,7 @@ class NCCL(Communicator):
     ) -> None:
         pairs = [*outgoing, *incoming]
         if pairs and isinstance(pairs[0][0], np.ndarray):
-            raise ConfigurationError("NCCL exchanges device arrays: messages of bytes need gloo")
+            raise ConfigurationError("NCCL exchanges device arrays: bytes need communicator='socket'")
         if pairs:
             with self._watchdog.exchanging(call, tuple(dict.fromkeys(rank for _, rank in pairs))):
                 self._nccl.exchange(pairs[0][0], outgoing, incoming)

@@ -31,7 +31,7 @@ from d5ray.distributed.communicators.point_to_point.reduction import Reduce
 Flat = np.ndarray[Any, Any]
 Pieces = Sequence[tuple[Flat, int]]  # flat arrays, each with the rank it goes to or comes from
 
-MESSAGE_BYTES = 131_072  # that take as long as a message takes anyway, α/β: over gloo within a machine
+MESSAGE_BYTES = 131_072  # that take as long as a message takes anyway, α/β: over sockets within a machine
 REDUCED_BYTES = 0.1  # that are sent in the time in which a byte is reduced, γ/β
 BLOCK_BYTES = 65_536  # of an array, so that the same block of several stays in the cache
 

@@ -51,11 +51,11 @@ class SharedMemory(Communicator):
     def __init__(self, group: Group, topology: Topology) -> None:
         super().__init__(group, topology)
         if reason := supported():
-            raise ConfigurationError(f"{reason}: choose communicator='gloo'")
+            raise ConfigurationError(f"{reason}: choose communicator='socket'")
         if len(set(group.nodes)) > 1:
             raise ConfigurationError(
                 f"the members of {group.name!r} are on the nodes {', '.join(sorted(set(group.nodes)))}, but "
-                "share memory only on one: choose communicator='gloo'"
+                "share memory only on one: choose communicator='socket'"
             )
         self._membership = Membership(group)
         self._allocations = 0

@@ -189,10 +189,10 @@ def _refused(needed: int, error: Exception) -> ConfigurationError:
         return ConfigurationError(
             f"the agents of this node share memory and need {_size(needed)} in {FOLDER}, "
             f"{state.f_bavail * state.f_frsize / 1e6:,.1f} MB are free: enlarge it (docker run "
-            "--shm-size=8g, mount -o remount,size=8g), or choose communicator='gloo'"
+            "--shm-size=8g, mount -o remount,size=8g), or choose communicator='socket'"
         )
     return ConfigurationError(
-        f"the agents of this node cannot share memory in {FOLDER}: {error}: choose communicator='gloo'"
+        f"the agents of this node cannot share memory in {FOLDER}: {error}: choose communicator='socket'"
     )
 
 

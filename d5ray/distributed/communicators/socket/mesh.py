@@ -1,10 +1,10 @@
 """The connections of a group: one between every two members, which have proved themselves"""
 
 import json
-import socket
 import threading
 import time
 from contextlib import suppress
+from socket import create_connection
 from typing import final
 
 from d5ray.distributed.group.group import Group
@@ -52,9 +52,7 @@ def _connected(group: Group, to: int, host: str, port: int) -> Wire:
     claim = Claim(PURPOSE, group.label, group.rank, to, group.encrypted)
     seconds = min(group.timeout_seconds, HANDSHAKE_SECONDS)
     try:
-        wire = initiate(
-            socket.create_connection((host, port), timeout=seconds), group.store.secret, claim, seconds
-        )
+        wire = initiate(create_connection((host, port), timeout=seconds), group.store.secret, claim, seconds)
     except Refused as error:
         raise D5Error(f"rank {to} of {group.label!r} at {host}:{port} is none of this run: {error}") from None
     except (OSError, PeerLost) as error:

@@ -1,4 +1,4 @@
-"""Claims about gloo's communicator beyond those of all: eager messages, disagreement, who is told what"""
+"""Claims about the communicator over sockets beyond those of all: sizes, disagreement, who is told what"""
 
 import multiprocessing
 import os
@@ -14,10 +14,10 @@ import torch
 
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.communicators.gloo.communicator import Gloo
-from d5ray.distributed.communicators.gloo.eager import INLINE_BYTES
 from d5ray.distributed.communicators.point_to_point import collectives
 from d5ray.distributed.communicators.point_to_point.collectives import CollectiveCost
+from d5ray.distributed.communicators.socket.communicator import Sockets
+from d5ray.distributed.communicators.socket.transfer import INLINE_BYTES
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete, Ring
@@ -29,7 +29,7 @@ from tests.together import together
 
 Array = np.ndarray[Any, Any]
 SIZES = [2, 3, 4]
-SMALL, LARGE = 7, 3 * INLINE_BYTES // 4 + 1  # elements of float32 that go within and beside an eager message
+SMALL, LARGE = 7, 3 * INLINE_BYTES // 4 + 1  # elements of float32 that go with their header and after it
 NOTICED_SECONDS = 5.0  # within which everyone must know what went wrong
 Work = Callable[[Communicator], Any]
 
@@ -54,8 +54,8 @@ def data(size: int, elements: int, dtype: str = "float32") -> Array:
     "nbytes", [0, 1, INLINE_BYTES - 1, INLINE_BYTES, INLINE_BYTES + 1, 10 * INLINE_BYTES]
 )
 def test_messages_of_every_size_arrive(groups: Former, nbytes: int) -> None:
-    """Within an eager message and beside it, both ways at once, one way, and with none in between."""
-    group = groups.members("gloo", 3)
+    """With their header and after it, both ways at once, one way, and with none in between."""
+    group = groups.members("socket", 3)
     rows = data(3, max(nbytes, 1), "uint8")[:, :nbytes]
 
     def talk(member: Communicator) -> list[Array]:
@@ -78,8 +78,8 @@ def test_messages_of_every_size_arrive(groups: Former, nbytes: int) -> None:
 
 
 def test_read_only_messages_are_sent(groups: Former) -> None:
-    """Bytes that cannot be written, small and large; PyTorch knows no such memory."""
-    group = groups.members("gloo", 2)
+    """Bytes that cannot be written, small and large."""
+    group = groups.members("socket", 2)
     for count in (10, 2 * INLINE_BYTES):
         message = np.frombuffer(bytes(range(10)) * (count // 10), dtype=np.uint8)
         assert not message.flags.writeable
@@ -97,7 +97,7 @@ def test_groups_of_the_same_members_in_other_orders_do_not_mix(groups: Former) -
         def join(name: str, member: int, elements: int = elements) -> Communicator:
             order = orders[name]
             group = Group(f"{name}-{elements}", 0, order.index(member), len(order), store, timeout_seconds=30)
-            return backends.join("gloo", group, Complete(len(order)))
+            return backends.join("socket", group, Complete(len(order)))
 
         def work(member: int, numbers: Array = numbers) -> tuple[Array, Array, Array, int]:
             all_of_us, us_two = join("whole", member), join("odd" if member % 2 else "even", member)
@@ -141,8 +141,8 @@ def moved(group: list[Communicator], work: Work) -> list[CollectiveCost]:
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("elements", [1, SMALL, LARGE])
 def test_payload_alone_is_counted(groups: Former, size: int, elements: int) -> None:
-    """To the byte what the algorithms' formulas say: eager messages are gloo's affair."""
-    group = groups.members("gloo", size)
+    """To the byte what the algorithms' formulas say: headers are the sockets' affair."""
+    group = groups.members("socket", size)
     array = np.ones(elements, np.float32)
     reduced = moved(group, lambda member: member.allreduce(array.copy(), "mean"))
     assert reduced == [collectives.allreduce_cost(rank, size, elements, 4) for rank in range(size)]
@@ -155,14 +155,14 @@ def test_payload_alone_is_counted(groups: Former, size: int, elements: int) -> N
 @pytest.mark.parametrize("agents", [3, 4])
 def test_a_neighbor_average_counts_one_payload_an_edge_and_direction(groups: Former, agents: int) -> None:
     """Each member of a ring sends its array to both neighbours, in one round."""
-    group = groups.members("gloo", Ring(agents))
+    group = groups.members("socket", Ring(agents))
     found = moved(group, lambda member: member.neighbor_average(np.ones(250, np.float32)))
     assert found == [CollectiveCost(2000, 2000, 2, 1)] * agents
 
 
 def test_time_spent_includes_the_wait_for_others(groups: Former) -> None:
     """Rank 0 waits 100 ms for rank 1: its traffic says so."""
-    group = groups.members("gloo", 2)
+    group = groups.members("socket", 2)
 
     def meet(member: Communicator) -> int:
         member.barrier()
@@ -233,7 +233,7 @@ CALLS: dict[str, tuple[int, list[Work], list[str]]] = {  # group size, what each
 def test_who_calls_something_else_is_named_on_all(groups: Former, case: str) -> None:
     """Each member raises an error with both calls, within seconds; again with the next operation."""
     size, calls, words = CALLS[case]
-    group = groups.form("gloo", size)
+    group = groups.form("socket", size)
 
     def call(member: Communicator) -> str:
         with pytest.raises(ConfigurationError, match="called different operations") as caught:
@@ -275,7 +275,7 @@ def test_two_that_both_send_or_both_receive_are_told(groups: Former, work: Work,
             work(member)
         return str(caught.value)
 
-    assert len(set(on_all(groups.form("gloo", 2), call))) == 1
+    assert len(set(on_all(groups.form("socket", 2), call))) == 1
 
 
 # -- lost peers ------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def test_two_that_both_send_or_both_receive_are_told(groups: Former, work: Work,
 
 def test_who_waits_for_a_busy_member_learns_of_another_ones_loss(groups: Former) -> None:
     """Rank 0 waits for rank 1, which computes; rank 2 leaves, rank 3 raises: rank 0 does not wait for 1."""
-    group = groups.form("gloo", 4)
+    group = groups.form("socket", 4)
     computed = threading.Event()
 
     def live(member: Communicator) -> tuple[int | None, float]:
@@ -316,7 +316,7 @@ def test_who_waits_for_a_busy_member_learns_of_another_ones_loss(groups: Former)
 def test_members_that_finish_early_do_not_disturb_the_others(groups: Former) -> None:
     """Each leaves as soon as its last operation is done; nobody misses anything, thirty times."""
     for _ in range(30):
-        group = groups.form("gloo", 4)
+        group = groups.form("socket", 4)
         rows = data(4, LARGE)
 
         def live(member: Communicator, rows: Array = rows) -> Array:
@@ -332,7 +332,7 @@ def test_members_that_finish_early_do_not_disturb_the_others(groups: Former) -> 
 
 def test_a_kept_error_keeps_no_connection_open(groups: Former) -> None:
     """Who keeps the error, its traceback too, and does not close, does not keep the others waiting."""
-    group = groups.form("gloo", 3)
+    group = groups.form("socket", 3)
     kept: list[BaseException] = []
 
     def live(member: Communicator) -> int | None:
@@ -356,7 +356,7 @@ def test_a_kept_error_keeps_no_connection_open(groups: Former) -> None:
 
 def test_who_has_left_is_told_so(groups: Former) -> None:
     """Its own rank, whatever it calls."""
-    group = groups.form("gloo", 2)
+    group = groups.form("socket", 2)
     group[1].close()
     calls: list[Work] = [
         lambda c: c.barrier(),
@@ -372,7 +372,7 @@ def test_who_has_left_is_told_so(groups: Former) -> None:
 
 def test_an_operation_in_the_background_ends_when_the_other_one_closes(groups: Former) -> None:
     """Rank 0 has it under way; rank 1 never joins it, and leaves."""
-    group = groups.form("gloo", 2)
+    group = groups.form("socket", 2)
 
     def live(member: Communicator) -> int | None:
         start = member.start
@@ -393,7 +393,7 @@ def test_an_operation_in_the_background_ends_when_the_other_one_closes(groups: F
 def test_a_silent_member_is_named_after_the_time_out(groups: Former) -> None:
     """Ranks 0 and 2 wait for rank 1, which stays but calls nothing: both name it, after the time-out."""
     seconds = 2.0
-    group = groups.form("gloo", 3, timeout_seconds=seconds)
+    group = groups.form("socket", 3, timeout_seconds=seconds)
     done = threading.Barrier(3)
 
     def live(member: Communicator) -> float:
@@ -413,7 +413,7 @@ def test_a_silent_member_is_named_after_the_time_out(groups: Former) -> None:
 
 def _reduce_until_lost(group: Group, elements: int, answers: Any) -> None:
     """A member in a process of its own."""
-    communicator = backends.join("gloo", group, Complete(group.size))
+    communicator = backends.join("socket", group, Complete(group.size))
     array = torch.ones(elements)
     try:
         for turn in range(10**6):
@@ -432,10 +432,7 @@ def _answer(pipe: Any, seconds: float) -> Any:
 
 @pytest.mark.parametrize("elements", [1, pytest.param(10_000_000, marks=pytest.mark.slow)])
 def test_a_stopped_and_killed_process_is_named_by_all(elements: int) -> None:
-    """Rank 2 of 4 is stopped, so that all others wait for it, amid 40 MB or at the start; then it dies.
-
-    gloo's own wait for a message under way goes on until the time-out when the sender's process is gone.
-    """
+    """Rank 2 of 4 is stopped, so that all others wait for it, amid 40 MB or at the start; then it dies."""
     context = multiprocessing.get_context("spawn")
     pipes = [context.Pipe(duplex=False) for _ in range(4)]  # a queue's lock would die with who holds it
     rendezvous = Rendezvous()
@@ -476,7 +473,7 @@ def test_a_stopped_and_killed_process_is_named_by_all(elements: int) -> None:
 def test_a_group_without_a_store_is_refused() -> None:
     """With what to give."""
     with pytest.raises(ConfigurationError, match="'g' has no store: give the address of a Rendezvous"):
-        backends.join("gloo", Group("g", 0, 0, 2), Complete(2))
+        backends.join("socket", Group("g", 0, 0, 2), Complete(2))
 
 
 @pytest.mark.full
@@ -488,7 +485,7 @@ def test_who_joins_learns_that_another_gave_up(groups: Former) -> None:
         group = Group("gave up", 0, rank, 3, groups.rendezvous.address, timeout_seconds=seconds)
         begin = time.monotonic()
         with pytest.raises(PeerLost):
-            Gloo(group, Complete(3))
+            Sockets(group, Complete(3))
         return time.monotonic() - begin
 
     assert max(together(join, 2)) < 1.0 + patience(NOTICED_SECONDS)

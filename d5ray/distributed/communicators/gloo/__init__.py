@@ -1,1 +1,0 @@
-"""Collectives and messages over gloo: headers first, so that no wait is in vain"""
