@@ -12,8 +12,8 @@ from d5ray.actors.group.coordinator import Coordinator
 from d5ray.actors.servers.parameter_server import ParameterServer
 from d5ray.agent.mesh import shares_of
 from d5ray.agent.training_agent import TrainingAgent
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.mesh.assignments import Share
+from d5ray.distributed.wire.secret import Secret
 from d5ray.distributed.world import Directory
 from d5ray.experiment import Experiment
 from d5ray.metrics.record.columns import expand

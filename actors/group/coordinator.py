@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from d5ray.actors.cluster.placement import Place
 from d5ray.actors.metrics.exporter import MetricsExporter, silent
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
+from d5ray.distributed.wire.secret import Secret
 from d5ray.metrics.exports.exported_metrics import AGENTS, EPOCH, FAILURES
 from d5ray.metrics.exports.exported_rows import Readings
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from d5ray.actors.metrics.exporter import MetricsExporter, silent
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.parameter_server.replication import ShardCopy
 from d5ray.distributed.parameter_server.requests import Restored
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.shard_service import ShardServer
 from d5ray.distributed.rpc.service import Address
+from d5ray.distributed.wire.secret import Secret
 from d5ray.metrics.exports.exported_metrics import BUSY_SECONDS, REQUESTS, VERSION, WAITING
 from d5ray.metrics.exports.exported_rows import Readings
 
@@ -48,7 +48,7 @@ class ParameterServer:
         host: str,
         seconds: float,
         above: Address | None = None,
-        encrypted: bool = False,
+        encrypted: bool = True,
     ) -> Address:
         """Begin to serve; returns where.
 
@@ -90,7 +90,7 @@ class ParameterServer:
         self._serving().copy_to(address)
 
     def hold(
-        self, group: int | None, secret: Secret, node: str, host: str, encrypted: bool = False
+        self, group: int | None, secret: Secret, node: str, host: str, encrypted: bool = True
     ) -> Address:
         """Begin to hold a copy of another server's shard, of the root or of a group; returns where."""
         resolved = self._resolved

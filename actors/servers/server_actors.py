@@ -12,12 +12,12 @@ from ray.exceptions import RayError
 from d5ray.actors.calls import CALL_SECONDS, ActorDied, ActorLate, get
 from d5ray.actors.cluster.placement import Place, place_of
 from d5ray.actors.servers.parameter_server import ParameterServer
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.parameter_server.requests import Restored
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.servers import bounds
 from d5ray.distributed.rpc.service import Address
+from d5ray.distributed.wire.secret import Secret
 from d5ray.distributed.world import Directory
 from d5ray.experiment import Experiment
 

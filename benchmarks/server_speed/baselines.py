@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, final
 from benchmarks.server_speed.job import ServerUpdates, check_parameters, rates
 from benchmarks.server_speed.service import ServiceTimes
 from benchmarks.sizes import elements_of
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.parameter_server.consistency import Asynchronous
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.server_rules import Descend
 from d5ray.distributed.parameter_server.servers import Servers
+from d5ray.distributed.wire.secret import Secret
 from d5ray.metrics.definitions.rates import BARE, IN_THE_SHARD, SERVICE_TIME
 from d5ray.recipes.engine.comparisons import processes
 from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries

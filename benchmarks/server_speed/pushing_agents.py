@@ -12,9 +12,9 @@ import numpy as np
 import ray
 
 from d5ray.actors.calls import CALL_SECONDS, get
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
 from d5ray.distributed.rpc.service import Address
+from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import AgentError
 
 Array = np.ndarray[Any, np.dtype[np.float32]]

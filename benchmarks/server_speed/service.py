@@ -7,13 +7,13 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.parameter_server.consistency import Asynchronous
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.server_rules import Descend
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.parameter_server.shard_service import ShardServer
+from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import AgentError
 from d5ray.recipes.engine.comparisons.timing import FEWEST, MOST, SAMPLE_SECONDS, Times
 from d5ray.training.optimizers.gradient_descent import SGD

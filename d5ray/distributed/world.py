@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.group import Group
@@ -15,6 +14,7 @@ from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.scheduler import THREADS, Scheduler
 from d5ray.distributed.topologies.topology import Topology
+from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_copy, host_view, on_device
 from d5ray.networks.executors.delayed import DelayedExecutor, Slowed

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.compression.reductions import RandomSources, Reduction
 from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete
+from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import AgentError
 from d5ray.networks.executors.slots import Slot
 from d5ray.recipes.engine.comparisons.timing import Times, timed

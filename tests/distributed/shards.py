@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.parameter_server.client import KINDS
 from d5ray.distributed.parameter_server.consistency import Asynchronous, Consistency
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
@@ -18,6 +17,7 @@ from d5ray.distributed.parameter_server.servers import Servers, bounds
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.parameter_server.shard_service import ShardServer
 from d5ray.distributed.rpc.service import Address
+from d5ray.distributed.wire.secret import Secret
 from d5ray.training.optimizers.gradient_descent import SGD
 from d5ray.training.optimizers.optimizer import Optimizer
 from tests.distributed.elsewhere import elsewhere

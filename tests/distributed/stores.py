@@ -1,7 +1,7 @@
 """The address of a rendezvous as one word, for a test's program that gets it as an argument"""
 
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.group.group import Store
+from d5ray.distributed.wire.secret import Secret
 
 
 def written(store: Store) -> str:

@@ -11,10 +11,10 @@ from torch import nn
 import d5ray as d5
 from d5ray.agent.connections import Connections
 from d5ray.agent.data import AgentData
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.topologies.topology import Complete
+from d5ray.distributed.wire.secret import Secret
 from d5ray.distributed.world import RealWorld
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks import torch as d5torch

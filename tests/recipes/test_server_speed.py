@@ -22,11 +22,11 @@ from benchmarks.server_speed.pushing_agents import (
     Pusher,
 )
 from benchmarks.server_speed.service import ServiceTimes, alternately
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.server_rules import Descend
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.parameter_server.shard_service import ShardServer
+from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.metrics.definitions.rates import UPDATE_RATE
 from d5ray.metrics.queries.sql import sql

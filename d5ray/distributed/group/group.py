@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.wire.secret import Secret
 
 
 @dataclass(frozen=True)

@@ -2,30 +2,23 @@
 
 import json
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-from d5ray.distributed.authentication.handshake import Initiator
-from d5ray.distributed.authentication.session import SessionKeys
-from d5ray.distributed.authentication.socket_handshake import HANDSHAKE_SECONDS, initiate
 from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.rendezvous import (
     FRAME_BYTES,
-    LENGTH,
     MOST_KEY,
     MOST_LABEL,
     MOST_VALUE_BYTES,
     MOST_WORDS,
     PURPOSE,
-    frame,
-    message,
 )
 from d5ray.distributed.group.waits import PresentWait, declared, ends
-from d5ray.distributed.wire.keep_alive import keep_alive
-from d5ray.distributed.wire.proof import Claim, Refused
+from d5ray.distributed.wire.proof import HANDSHAKE_SECONDS, LENGTH, Claim, Refused, framed, initiate
+from d5ray.distributed.wire.wire import Wire
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
 
 NEWS_SECONDS = 1.0  # in which the news of a loss has spread
@@ -42,7 +35,7 @@ class Membership:
 
     Keys are the group's own: (name, epoch) separates groups. Every wait is bounded by the group's time-out.
     News come in a background thread, to all members in the same order. Both ends prove the run's secret
-    before anything else is said, and every frame carries proof of its sender.
+    before anything else is said, and everything travels under TLS.
     """
 
     def __init__(self, group: Group) -> None:
@@ -69,8 +62,7 @@ class Membership:
                 f"the group's name and epoch have {len(group.label)} characters: at most {MOST_LABEL}"
             )
         claim = Claim(PURPOSE, group.label, group.rank)
-        self._connection, session = _connect(group.store, claim, group.timeout_seconds)
-        self._sender, self._receiver = session.sender(), session.receiver()
+        self._wire = _connect(group.store, claim, group.timeout_seconds)
         self._send(["enter", group.label, group.rank, group.size])
         threading.Thread(target=self._listen, name="d5ray-membership", daemon=True).start()
 
@@ -234,23 +226,25 @@ class Membership:
     def _send(self, words: list[Any]) -> None:
         try:
             with self._sending:
-                self._connection.sendall(frame(self._sender, words))
-        except OSError:
+                self._wire.send(framed(words))
+        except (OSError, PeerLost):
             self._lose_store()
 
     def _listen(self) -> None:
         """Runs in a thread until the connection ends."""
         try:
-            with self._connection.makefile("rb") as stream:
-                while header := stream.read(LENGTH.size):
-                    (length,) = LENGTH.unpack(header)
-                    if length > FRAME_BYTES:
-                        break
-                    self._hear(message(self._receiver, stream.read(length)))
-        except (OSError, ValueError, RecursionError, struct.error, D5Error):
+            header = bytearray(LENGTH.size)
+            while self._wire.fill(header, may_end=True):
+                (length,) = LENGTH.unpack(header)
+                if length > FRAME_BYTES:
+                    break
+                words = bytearray(length)
+                self._wire.fill(words)
+                self._hear(json.loads(words))
+        except (OSError, ValueError, RecursionError, D5Error):
             pass
         finally:
-            self._connection.close()
+            self._wire.close()
         self._lose_store()
 
     def _lose_store(self) -> None:
@@ -314,8 +308,8 @@ def _left(rank: int) -> PeerLost:
     return PeerLost(rank, "it left the group")
 
 
-def _connect(store: Store, claim: Claim, seconds: float) -> tuple[socket.socket, SessionKeys]:
-    """A connection to the store, and the session of its handshake."""
+def _connect(store: Store, claim: Claim, seconds: float) -> Wire:
+    """A wire to the store."""
     begin = time.monotonic()
     place = f"the store at {store.host}:{store.port}"
     while True:
@@ -323,13 +317,11 @@ def _connect(store: Store, claim: Claim, seconds: float) -> tuple[socket.socket,
         connection = None
         try:
             connection = socket.create_connection((store.host, store.port), timeout=left)
-            keep_alive(connection, seconds)
-            session = initiate(connection, Initiator(store.secret, claim), min(left, HANDSHAKE_SECONDS))
+            bound = min(left, HANDSHAKE_SECONDS)
+            wire = initiate(connection, store.secret, claim, bound, kept_seconds=seconds, apart=True)
         except Refused as error:
-            _close(connection)
             raise PeerLost(None, f"{place} is none of this run: {error}") from None
         except (OSError, PeerLost) as error:
-            _close(connection)
             patience = CROWDED_SECONDS if connection is not None else seconds
             if isinstance(error, ConnectionRefusedError):
                 patience = REFUSED_SECONDS
@@ -337,9 +329,5 @@ def _connect(store: Store, claim: Claim, seconds: float) -> tuple[socket.socket,
                 raise PeerLost(None, f"{place} does not answer: {error}") from error
             time.sleep(0.05)
         else:
-            return connection, session
-
-
-def _close(connection: socket.socket | None) -> None:
-    if connection is not None:
-        connection.close()
+            wire.bound(None)
+            return wire

@@ -3,24 +3,31 @@
 import asyncio
 import json
 import socket
-import struct
 import threading
+import weakref
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from d5ray.distributed.authentication.handshake import HELLO_BYTES, PROOF_BYTES, Responder
-from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.authentication.session import Receiver, Sender, SessionKeys
-from d5ray.distributed.authentication.socket_handshake import HANDSHAKE_SECONDS
 from d5ray.distributed.group.group import Store
+from d5ray.distributed.wire.certificate import contexts
 from d5ray.distributed.wire.keep_alive import keep_alive
+from d5ray.distributed.wire.listener import MOST_STRANGERS, RETRY_SECONDS, crowd
+from d5ray.distributed.wire.proof import (
+    ANYONE,
+    HANDSHAKE_SECONDS,
+    LENGTH,
+    MOST_CLAIM_BYTES,
+    Refused,
+    claimed,
+    framed,
+)
+from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import D5Error
 
-LENGTH = struct.Struct("!I")
 PURPOSE = "rendezvous"
 GONE = "its process ended or its host is out of reach"
+CLOSE_SECONDS = 1.0  # for the other end to answer the end of TLS
 KEPT_SECONDS = 120.0  # for which a host may be silent, unless the members have another time-out
-MOST_STRANGERS = 256  # connections that have not proved themselves; more end the oldest of them
 MOST_MEMBERS = 2**16  # of a group
 MOST_ROOMS = 2**12
 MOST_LABEL, MOST_KEY = 512, 256  # characters
@@ -42,13 +49,12 @@ class _Member:
 
     rank: int
     writer: asyncio.StreamWriter
-    sender: Sender
     awaited: set[str] = field(default_factory=set)
 
     def send(self, message: list[Any]) -> None:
         if self.writer.is_closing():
             return
-        self.writer.write(frame(self.sender, message))
+        self.writer.write(framed(message))
         if self.writer.transport.get_write_buffer_size() > MOST_UNREAD_BYTES:
             self.writer.transport.abort()
 
@@ -131,8 +137,8 @@ class Rendezvous:
     breaks, because the process ended or its host does not answer for `seconds`, all others of the group are
     told.
 
-    Nothing is read from who has not proved the run's secret but the handshake, and frames carry proof of
-    their sender. What one member may leave here is bounded.
+    Nothing is read from who has not proved the run's secret but the handshake, and everything travels under
+    TLS. What one member may leave here is bounded.
     """
 
     def __init__(
@@ -142,7 +148,8 @@ class Rendezvous:
         self._seconds = seconds
         self._rooms: dict[str, _Room] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._strangers: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+        self._strangers: dict[socket.socket, None] = {}  # the oldest first
+        self._transports: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
         self._loop, self._closed = asyncio.new_event_loop(), asyncio.Event()
         listener = socket.create_server((host, 0), backlog=512)
         self.address = Store(host, listener.getsockname()[1], secret or Secret.new())
@@ -170,57 +177,79 @@ class Rendezvous:
         self._loop.close()
 
     async def _serve_until_closed(self, listener: socket.socket) -> None:
-        server = await asyncio.start_server(self._welcome, sock=listener, backlog=512)
+        listener.setblocking(False)
+        self._context = contexts(self.address.secret)[1]
+        self._loop.add_reader(listener, self._accept, listener)
         await self._closed.wait()
-        self._loop.remove_reader(listener)  # asyncio forgets what it accepts when a server has been closed
-        while others := asyncio.all_tasks() - {asyncio.current_task()}:  # also what has just been accepted
+        self._loop.remove_reader(listener)
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(others)
-        server.close()
+        for connection in (listener, *self._strangers):  # some of which no task had begun to welcome
+            connection.close()
+        for transport in list(self._transports):  # some of which wait for the other end to end TLS
+            transport.abort()
         await asyncio.sleep(0)  # connections are closed in the loop's next turn
 
-    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        if self._closed.is_set():
-            writer.transport.abort()
-            return
-        self._tasks.add(task)
-        self._strangers[writer] = None
-        if len(self._strangers) > MOST_STRANGERS:
-            next(iter(self._strangers)).transport.abort()
+    def _accept(self, listener: socket.socket) -> None:
+        """Somebody has connected."""
         try:
-            keep_alive(writer.get_extra_info("socket"), self._seconds)
+            connection, _ = listener.accept()
+        except OSError as error:
+            if not isinstance(error, BlockingIOError):  # for want of open files
+                self._loop.remove_reader(listener)
+                self._loop.call_later(RETRY_SECONDS, self._loop.add_reader, listener, self._accept, listener)
+            return
+        connection.setblocking(False)
+        crowd(self._strangers, connection, MOST_STRANGERS)
+        task = self._loop.create_task(self._welcome(connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _welcome(self, connection: socket.socket) -> None:
+        writer = None
+        try:
+            keep_alive(connection, self._seconds)
             async with asyncio.timeout(HANDSHAKE_SECONDS):
-                rank, session = await self._proved(reader, writer)
-                receiver = session.receiver()
-                entering = await _receive(reader, receiver, ENTER_BYTES)
-            self._strangers.pop(writer, None)
-            member = _Member(rank, writer, session.sender())
+                reader, writer = await self._secured(connection)
+                rank = await self._proved(reader, writer)
+                entering = await _receive(reader, ENTER_BYTES)
+            self._strangers.pop(connection, None)
+            member = _Member(rank, writer)
             try:
                 room = self._entered(member, entering)
-                await self._attend(reader, receiver, member, room)
+                await self._attend(reader, member, room)
             except _Wrong as wrong:
                 member.send(["failed", "ConfigurationError", None, str(wrong)])
         except (OSError, EOFError, ValueError, RecursionError, D5Error, asyncio.CancelledError):
             pass  # gone, or nobody of ours
         finally:
-            self._tasks.discard(task)
-            self._strangers.pop(writer, None)
-            if self._closed.is_set():
-                writer.transport.abort()  # nothing more is sent after this turn
-            else:
-                writer.close()
+            self._strangers.pop(connection, None)
+            (connection if writer is None else writer).close()
 
-    async def _proved(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> tuple[int, SessionKeys]:
-        """The rank of who has connected, and the session with it; raises `Refused`."""
-        responder = Responder(self.address.secret, PURPOSE)
-        writer.write(responder.challenge(await reader.readexactly(HELLO_BYTES)))
-        session = responder.admit(await reader.readexactly(PROOF_BYTES))
-        return responder.rank, session
+    async def _secured(self, connection: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Streams over TLS to whoever has connected and knows the run's secret."""
+        reader = asyncio.StreamReader()
+        transport, protocol = await self._loop.connect_accepted_socket(
+            lambda: asyncio.StreamReaderProtocol(reader),
+            connection,
+            ssl=self._context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=CLOSE_SECONDS,
+        )
+        self._transports.add(transport)
+        return reader, asyncio.StreamWriter(transport, protocol, reader, self._loop)
+
+    async def _proved(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+        """The rank of who has connected; raises `Refused`."""
+        claim, _ = claimed(await _receive(reader, MOST_CLAIM_BYTES))
+        meant = (claim.purpose, claim.to, claim.encrypted) == (PURPOSE, ANYONE, True)
+        refusal = "" if meant else "this is a rendezvous"
+        writer.write(framed([refusal, True]))
+        if refusal:
+            raise Refused(refusal)
+        return claim.rank
 
     def _entered(self, member: _Member, entering: list[Any]) -> _Room:
         """The room that a member wants to enter, if it may."""
@@ -256,9 +285,7 @@ class Rendezvous:
             for label in empty[: len(self._rooms) - MOST_ROOMS]:
                 del self._rooms[label]
 
-    async def _attend(
-        self, reader: asyncio.StreamReader, receiver: Receiver, member: _Member, room: _Room
-    ) -> None:
+    async def _attend(self, reader: asyncio.StreamReader, member: _Member, room: _Room) -> None:
         """Serve one member until it leaves or is gone."""
         room.members[member.rank] = member
         room.entered.add(member.rank)
@@ -266,7 +293,7 @@ class Rendezvous:
             member.send(news)
         farewell: list[Any] = ["failed", "PeerLost", member.rank, GONE]
         try:
-            while (request := await _receive(reader, receiver, FRAME_BYTES)) != ["leave"]:
+            while (request := await _receive(reader, FRAME_BYTES)) != ["leave"]:
                 _answer(room, member, request)
             farewell = ["left", member.rank]
         finally:
@@ -298,22 +325,9 @@ def _answer(room: _Room, member: _Member, request: list[Any]) -> None:
             raise ValueError(request)
 
 
-def frame(sender: Sender, message: list[Any]) -> bytes:
-    """A message as it travels: its length, then JSON under the session's key."""
-    sealed = sender.seal(json.dumps(message).encode())
-    return LENGTH.pack(len(sealed)) + sealed
-
-
-def message(receiver: Receiver, sealed: bytes) -> list[Any]:
-    """The message that was sealed. Raises `Forged`, or `ValueError` if it is no list."""
-    found = json.loads(receiver.open(sealed))
-    if not isinstance(found, list):
-        raise ValueError(found)
-    return found
-
-
-async def _receive(reader: asyncio.StreamReader, receiver: Receiver, most: int) -> list[Any]:
+async def _receive(reader: asyncio.StreamReader, most: int) -> Any:
+    """The next message; raises `ValueError` where it is longer than `most` bytes, or none."""
     (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
     if length > most:
         raise ValueError(length)
-    return message(receiver, await reader.readexactly(length))
+    return json.loads(await reader.readexactly(length))

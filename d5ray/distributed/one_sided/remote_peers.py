@@ -10,7 +10,6 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.one_sided.outbox import Outbox
@@ -22,6 +21,7 @@ from d5ray.distributed.rpc.frames import FrameHeader, Unexpected
 from d5ray.distributed.rpc.service import Address, Caller, Connection, Service
 from d5ray.distributed.rpc.shared_region import SharedRegion
 from d5ray.distributed.scheduler import THREADS
+from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import PeerLost
 
 AVERAGE, AVERAGE_FOR_ME, POST = 30, 31, 32  # kinds of requests

@@ -6,7 +6,6 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.plain_data import described
@@ -33,6 +32,7 @@ from d5ray.distributed.rpc.service import Address, Caller
 from d5ray.distributed.rpc.shared_region import SharedRegion, pages
 from d5ray.distributed.scheduler import THREADS
 from d5ray.distributed.traffic import Traffic
+from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import PeerLost
 from d5ray.metrics.record.tensor_file import parsed, pieces
 
@@ -58,7 +58,7 @@ class RemoteServer(Server):
         secret: Secret,
         seconds: float,
         traffic: Traffic | None = None,
-        encrypted: bool = False,
+        encrypted: bool = True,
     ) -> None:
         super().__init__(
             rank=rank,

@@ -14,8 +14,6 @@ from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
-from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.authentication.session import Forged
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.state import pack, unpack_into
 from d5ray.distributed.parameter_server.client_slice import memory_bytes
@@ -35,6 +33,7 @@ from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.frames import Unexpected
 from d5ray.distributed.rpc.service import Address, Caller, Connection, Service, connect
+from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import D5Error
 from d5ray.metrics.record.tensor_file import parsed, pieces
 
@@ -138,7 +137,7 @@ class Replicator:
                 if address is None:
                     self._news.wait()
                     continue
-            with suppress(OSError, D5Error, Forged):
+            with suppress(OSError, D5Error):
                 self._follow(address)
             with self._news:
                 self._up = False
@@ -147,22 +146,22 @@ class Replicator:
                     self._news.wait(RETRY_SECONDS)
 
     def _follow(self, address: Address) -> None:
-        wire = connect(address, self._caller, {}, None, self._seconds)
+        stream = connect(address, self._caller, {}, None, self._seconds)
         try:
             self._begin(self)
             while records := self._taken():
                 for record in records[:-1]:
-                    wire.send(*record)
+                    stream.send(*record)
                 kind, numbers, payload = records[-1]
-                wire.send(kind, (*numbers, *(0,) * (ACKNOWLEDGE - len(numbers)), 1), payload)
-                answer = wire.receive(0)
+                stream.send(kind, (*numbers, *(0,) * (ACKNOWLEDGE - len(numbers)), 1), payload)
+                answer = stream.receive(0)
                 if answer is None or answer.kind != COPIED:
                     return
                 with self._news:
                     self._copied += len(records)
                     self._news.notify_all()
         finally:
-            wire.socket.close()
+            stream.wire.close()
 
     def _taken(self) -> list[Record]:
         """All that is to be sent now; nothing when the copy is to be elsewhere, or none."""
@@ -179,7 +178,7 @@ class ShardCopy:
     """The copy of a shard of another process. make(x): a shard like that one. node, host: where it runs."""
 
     def __init__(
-        self, make: Callable[[Array], Shard], *, secret: Secret, node: str, host: str, encrypted: bool = False
+        self, make: Callable[[Array], Shard], *, secret: Secret, node: str, host: str, encrypted: bool = True
     ) -> None:
         self._make = make
         self._shard: Shard | None = None

@@ -9,7 +9,6 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.state import pack, unpack_into
 from d5ray.distributed.compression.compressor import Compressor, computed_in
@@ -44,6 +43,7 @@ from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.rpc.frames import FrameHeader, Unexpected
 from d5ray.distributed.rpc.service import Address, Connection, Service
+from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.record.tensor_file import parsed, pieces
 
@@ -68,7 +68,7 @@ class ShardServer:
         host: str,
         group: int | None = None,
         seconds: float = 120.0,
-        encrypted: bool = False,
+        encrypted: bool = True,
         guests: Collection[int] = (),
     ) -> None:
         """members: the ranks that take part. guests: those that may ask too, and are not waited for."""

@@ -1,14 +1,12 @@
 """The client's end of a connection to a service: one request at a time, and once more when it breaks"""
 
 import contextlib
-import socket
 import threading
 import time
 from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.authentication.session import Forged
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.frames import FrameStream, Unexpected
 from d5ray.distributed.rpc.service import ERROR, MAX_ERROR_BYTES, Address, Caller, connect
@@ -47,7 +45,7 @@ class Channel:
         self._patience = patience_seconds
         self._caller, self._hello, self._region, self._seconds = caller, hello, region, seconds
         self.to = to
-        self._wire: FrameStream | None = None
+        self._stream: FrameStream | None = None
         self._deadline = 0.0  # until which a connection that broke is made again
         self._closed = False
         self._prologue: list[tuple[int, tuple[int, ...], frames.Bytes]] = []  # sent after every connect
@@ -76,7 +74,7 @@ class Channel:
         self._request, self._into = (kind, numbers, payload), into
         self._deadline = 0.0
         try:
-            (self._wire or self._connect(self._seconds)).send(*self._request)
+            (self._stream or self._connect(self._seconds)).send(*self._request)
         except (OSError, PeerLost):
             self._broken()  # `answer` tries again
 
@@ -87,15 +85,15 @@ class Channel:
         """
         while True:
             try:
-                wire = self._wire
-                if wire is None:
-                    wire = self._connect(max(0.1, self._deadline - time.monotonic()))
-                    wire.send(*self._request)
-                return _received(wire, self._into)
+                stream = self._stream
+                if stream is None:
+                    stream = self._connect(max(0.1, self._deadline - time.monotonic()))
+                    stream.send(*self._request)
+                return _received(stream, self._into)
             except Unexpected:
                 self.drop()
                 raise
-            except (OSError, PeerLost, Forged) as error:
+            except (OSError, PeerLost) as error:
                 self._broken()
                 late = self._closed or time.monotonic() + RETRY_SECONDS > self._deadline
                 if late or isinstance(error, TimeoutError):
@@ -106,12 +104,12 @@ class Channel:
 
     def leave(self, kind: int) -> None:
         """Send a last request, if the service listens, and close the connection."""
-        if self._wire is not None and self.lock.acquire(timeout=LEAVE_SECONDS):
+        if self._stream is not None and self.lock.acquire(timeout=LEAVE_SECONDS):
             try:
-                self._wire.socket.settimeout(LEAVE_SECONDS)
-                with contextlib.suppress(OSError, PeerLost, Unexpected, Forged):
-                    self._wire.send(kind)
-                    self._wire.receive(MAX_ERROR_BYTES)
+                self._stream.wire.bound(LEAVE_SECONDS)
+                with contextlib.suppress(OSError, PeerLost, Unexpected):
+                    self._stream.send(kind)
+                    self._stream.receive(MAX_ERROR_BYTES)
             finally:
                 self.lock.release()
         self.close()
@@ -125,8 +123,8 @@ class Channel:
         if self._closed:
             raise PeerLost(None, "the connection was closed here")
         made = connect(self.address, self._caller, self._hello, self._region, seconds, to=self.to)
-        self._wire = made
-        made.socket.settimeout(self._seconds)
+        self._stream = made
+        made.wire.bound(self._seconds)
         for request in self._prologue:
             made.send(*request)
             _received(made, None)
@@ -139,29 +137,23 @@ class Channel:
 
     def drop(self) -> None:
         """Forget the connection, and what was to be answered over it; the next request makes another."""
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            with contextlib.suppress(OSError):
-                wire.socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for an answer
-            wire.socket.close()
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.wire.close()  # wakes a thread that waits for an answer
 
 
-def _received(wire: FrameStream, into: Array | None) -> frames.FrameHeader:
-    """The next answer, and the bytes after it in the array, which stays as it is if they were altered."""
+def _received(stream: FrameStream, into: Array | None) -> frames.FrameHeader:
+    """The next answer, and the bytes after it in the array."""
     wanted = 0 if into is None else into.nbytes
-    frame = wire.receive(max(wanted, MAX_ERROR_BYTES))
+    frame = stream.receive(max(wanted, MAX_ERROR_BYTES))
     if frame is None:
         raise PeerLost(None, "it closed the connection")
     if frame.kind == ERROR:
         words = np.empty(frame.payload_bytes, np.uint8)
-        wire.fill(words)
+        stream.fill(words)
         raise AgentError(words.tobytes().decode(errors="replace"))
     if frame.payload_bytes:
         frame.expect(wanted, "an answer")
         assert into is not None
-        payload = into.view(np.uint8)
-        arrived = np.empty_like(payload) if wire.protected else payload
-        wire.fill(arrived)
-        if arrived is not payload:
-            payload[...] = arrived
+        stream.fill(into.view(np.uint8))
     return frame

@@ -1,45 +1,34 @@
 """Serves requests of other processes: a thread for every connection"""
 
-import contextlib
-import ipaddress
 import json
 import os
 import secrets
 import socket
-import struct
 import sys
 import threading
-import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, final
 
 import numpy as np
 
-from d5ray.distributed.authentication.handshake import Initiator, Responder
-from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.authentication.session import Forged
-from d5ray.distributed.authentication.socket_handshake import HANDSHAKE_SECONDS, initiate, respond
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.frames import FrameStream, Unexpected
 from d5ray.distributed.rpc.shared_region import SharedRegion
-from d5ray.distributed.wire.keep_alive import keep_alive
-from d5ray.distributed.wire.proof import ANYONE, Claim, Refused
+from d5ray.distributed.wire.listener import Listener, crowd, of_this_user, shut
+from d5ray.distributed.wire.proof import ANYONE, Claim, Refused, initiate
+from d5ray.distributed.wire.secret import Secret
+from d5ray.distributed.wire.wire import Wire
 from d5ray.errors import D5Error, PeerLost
 
 HELLO, WELCOME, ERROR = 1, 2, 3
-BACKLOG = 2048
 MAX_HELLO_BYTES = 2**16
 MAX_ERROR_BYTES = 2**16
-MOST_STRANGERS = 256  # connections to a listener that have not proved themselves; more end the oldest
 MOST_OF_ONE = 8  # connections of one rank; more end the oldest, which it has given up
 GRACE_SECONDS = 1.0  # for the requests that are served when a service ends
 KEPT_SECONDS = 120.0  # for which a client's host may be silent, unless the agents have another time-out
-RETRY_SECONDS = 0.05  # before a connection is accepted that could not be, for want of open files
-_CREDENTIALS = struct.Struct("3i")  # process, user and group at the other end of a Unix socket
 
 
 @dataclass(frozen=True)
@@ -71,7 +60,7 @@ class Caller:
     purpose: str
     rank: int
     node: str
-    encrypted: bool = False
+    encrypted: bool = True
 
 
 @final
@@ -80,13 +69,13 @@ class Connection:
 
     def __init__(
         self,
-        wire: FrameStream,
+        stream: FrameStream,
         rank: int,
         hello: dict[str, Any],
         region: SharedRegion | None,
         is_open: Callable[[], bool],
     ) -> None:
-        self.wire = wire
+        self.stream = stream
         self.rank = rank
         self.hello = hello
         self.region = region
@@ -94,11 +83,11 @@ class Connection:
 
     def receive(self, most_bytes: int) -> frames.FrameHeader | None:
         """The next request, of at most these bytes of payload; None at the end of client or service."""
-        return self.wire.receive(most_bytes) if self._is_open() else None
+        return self.stream.receive(most_bytes) if self._is_open() else None
 
     def fill(self, into: frames.Bytes) -> None:
         """into (bytes,) ← the payload of the request."""
-        self.wire.fill(into)
+        self.stream.fill(into)
 
     def shared(self, place: int, size: int, align: int) -> frames.Bytes:
         """The bytes (size,) at this place of the memory that the client shares; `Unexpected` if not in it."""
@@ -109,7 +98,7 @@ class Connection:
 
     def reply(self, kind: int, numbers: tuple[int, ...], payload: frames.Bytes = frames.EMPTY) -> None:
         """Send the answer to the last request."""
-        self.wire.send(kind, numbers, payload)
+        self.stream.send(kind, numbers, payload)
 
     def fail(self, words: str) -> None:
         """Answer with an error, which the client raises."""
@@ -117,12 +106,7 @@ class Connection:
 
     def gone(self) -> bool:
         """True if the client has closed the connection."""
-        try:
-            return self.wire.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
+        return self.stream.wire.gone()
 
 
 Serve = Callable[[Connection], None]  # until the client has gone; runs in a thread of its own
@@ -132,12 +116,11 @@ Serve = Callable[[Connection], None]  # until the client has gone; runs in a thr
 class Service:
     """Listens on free ports; `serve(connection)` is called for every client in a thread of its own.
 
-    Before anything else is read both ends prove the run's secret, for this purpose, this service and the
-    client's rank. (The service's own random identity, which its address brings to clients, says more than the
-    epoch would: agents that come late have another epoch than those that they speak to, and an agent that
-    came again at the same rank is another service.) Processes of other users are not heard on Unix sockets.
-    What leaves the machine carries proof of its sender. What `serve` raises is raised at the client, and ends
-    its connection alone.
+    Before anything else is read both ends prove the run's secret, and the client says that it means this
+    purpose, this service and which rank it is. (The service's own random identity, which its address brings
+    to clients, says more than the epoch would: agents that come late have another epoch than those that they
+    speak to, and an agent that came again at the same rank is another service.) What `serve` raises is raised
+    at the client, and ends its connection alone.
     """
 
     def __init__(
@@ -150,33 +133,24 @@ class Service:
         purpose: str,
         ranks: Container[int],
         rank: int = ANYONE,
-        encrypted: bool = False,
+        encrypted: bool = True,
         seconds: float = KEPT_SECONDS,
     ) -> None:
         """ranks: of clients. rank: of the service, where it is an agent. encrypted: as in `Group`.
 
         seconds: for which a client's host may be silent.
         """
-        self._serve, self._ranks, self._seconds = serve, ranks, seconds
+        self._serve, self._ranks = serve, ranks
         self._open = True
         self._lock = threading.Condition()
-        self._connections: dict[socket.socket, None] = {}
-        self._strangers: dict[int, dict[socket.socket, None]] = defaultdict(dict)  # by family, oldest first
-        self._clients: dict[int, dict[socket.socket, None]] = defaultdict(dict)  # by rank, oldest first
-        tcp = socket.create_server((host, 0), backlog=BACKLOG)
-        listeners = [tcp]
-        local, identity = "", secrets.token_hex(8)
-        if sys.platform == "linux":
-            local = f"\0d5ray-{os.getpid()}-{identity}"
-            unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            unix.bind(local)
-            unix.listen(BACKLOG)
-            listeners.append(unix)
-        self._listeners = listeners
-        self.address = Address(node, host, tcp.getsockname()[1], local, identity)
-        self._responder = partial(Responder, secret, purpose, label=identity, rank=rank, encrypted=encrypted)
-        for listener in listeners:
-            threading.Thread(target=self._listen, args=(listener,), name="d5ray-service", daemon=True).start()
+        self._connections: dict[Wire, None] = {}
+        self._clients: dict[int, dict[Wire, None]] = defaultdict(dict)  # by rank, oldest first
+        identity = secrets.token_hex(8)
+        self._own = Claim(purpose, identity, ANYONE, rank, encrypted)
+        self._listener = Listener(
+            self._attend, self._refusal, host=host, secret=secret, seconds=seconds, local=True
+        )
+        self.address = Address(node, host, self._listener.port, self._listener.local_name, identity)
 
     def close(self) -> None:
         """End the service and all connections: clients get `PeerLost`.
@@ -186,111 +160,71 @@ class Service:
         """
         with self._lock:
             self._open = False
-            connections = [*self._connections]
-        _shut_down(self._listeners, socket.SHUT_RDWR)
-        for listener in self._listeners:
-            listener.close()
-        _shut_down(connections, socket.SHUT_RD)
+            wires = [*self._connections]
+        self._listener.close()
+        shut((wire.socket for wire in wires), socket.SHUT_RD)
         with self._lock:
             self._lock.wait_for(lambda: not self._connections, GRACE_SECONDS)
-            connections = [*self._connections]
-        _shut_down(connections, socket.SHUT_RDWR)
+            wires = [*self._connections]
+        shut(wire.socket for wire in wires)
 
-    def _listen(self, listener: socket.socket) -> None:
-        while self._open:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                time.sleep(RETRY_SECONDS)
-                continue
-            if connection.family == socket.AF_UNIX and not _of_this_user(connection):
-                connection.close()
-                continue
-            with self._lock:
-                closing = not self._open
-                if not closing:
-                    self._connections[connection] = None
-                    _crowd(self._strangers[connection.family], connection, MOST_STRANGERS)
-            if closing:
-                connection.close()
-                return
-            threading.Thread(target=self._attend, args=(connection,), name="d5ray-serve", daemon=True).start()
+    def _refusal(self, claim: Claim) -> str:
+        own = self._own
+        if (claim.purpose, claim.label, claim.to) != (own.purpose, own.label, own.to):
+            return f"this is another service than the one that is meant, for {own.purpose} of rank {own.to}"
+        if claim.encrypted != own.encrypted:
+            return "either all of a run encrypt, or none"
+        return "" if claim.rank in self._ranks else f"no client of this service has the rank {claim.rank}"
 
-    def _attend(self, connection: socket.socket) -> None:
-        rank = ANYONE
+    def _attend(self, claim: Claim, wire: Wire) -> None:
+        rank = claim.rank
         try:
-            if connection.family != socket.AF_UNIX:
-                keep_alive(connection, self._seconds)
-            client = self._welcome(connection)
-            rank = client.rank
             with self._lock:
-                self._strangers[connection.family].pop(connection, None)
-                _crowd(self._clients[rank], connection, MOST_OF_ONE)
-            self._attend_to(client)
+                if not self._open:
+                    return
+                self._connections[wire] = None
+                crowd(self._clients[rank], wire, MOST_OF_ONE)
+            self._attend_to(self._welcomed(rank, wire))
         except (OSError, D5Error, ValueError, RecursionError):
-            pass  # gone, or nobody of ours
+            pass  # gone, or wrong
         finally:
             with self._lock:
-                self._connections.pop(connection, None)
-                self._strangers[connection.family].pop(connection, None)
-                self._clients[rank].pop(connection, None)
+                self._connections.pop(wire, None)
+                self._clients[rank].pop(wire, None)
                 if not self._clients[rank]:
                     del self._clients[rank]
                 self._lock.notify_all()
-            connection.close()
+            wire.close()
 
     def _attend_to(self, client: Connection) -> None:
         try:
             self._serve(client)
-        except (OSError, PeerLost, Forged):
-            pass  # gone, or somebody else speaks: the client may connect again
+        except (OSError, PeerLost):
+            pass  # gone: the client may connect again
         except D5Error as error:
             client.fail(str(error))
         except Exception as error:  # of code that is perhaps not ours
             client.fail("".join(traceback.format_exception(error, limit=-4)).rstrip())
 
-    def _welcome(self, connection: socket.socket) -> Connection:
-        """A client that has proved itself. Raises `Refused` or `Unexpected` for others."""
-        responder = self._responder()
-        wire = FrameStream(connection, respond(connection, responder, HANDSHAKE_SECONDS))
-        if responder.rank not in self._ranks:
-            raise Refused(f"no client of this service has the rank {responder.rank}")
-        connection.settimeout(HANDSHAKE_SECONDS)
-        head = wire.receive(MAX_HELLO_BYTES)
+    def _welcomed(self, rank: int, wire: Wire) -> Connection:
+        """A client that has introduced itself. Raises `Unexpected` for others."""
+        stream = FrameStream(wire)
+        head = stream.receive(MAX_HELLO_BYTES)
         if head is None or head.kind != HELLO:
             raise Unexpected("a client begins with another request than its introduction")
         said = np.empty(head.payload_bytes, np.uint8)
-        wire.fill(said)
+        stream.fill(said)
         hello = json.loads(said.tobytes())
         if not isinstance(hello, dict):
             raise Unexpected("a client introduces itself by something else than names and values")
-        shared_bytes, apart, *_ = head.numbers
+        shared_bytes, *_ = head.numbers
         region = None
-        if shared_bytes and connection.family == socket.AF_UNIX:
-            region = SharedRegion(shared_bytes, _one_descriptor(connection))
+        if shared_bytes and wire.socket.family == socket.AF_UNIX:
+            region = SharedRegion(shared_bytes, _one_descriptor(wire.socket))
             region.close_descriptor()
-        apart = int(bool(apart) or _leaves(connection))
-        wire.send(WELCOME, (apart,))
-        if not apart:
-            wire.relax()
-        connection.settimeout(None)
-        return Connection(wire, responder.rank, hello, region, lambda: self._open)
-
-
-def _crowd(all_of: dict[socket.socket, None], newest: socket.socket, most: int) -> None:
-    """Add a connection to those of a kind; where they are too many the oldest is ended."""
-    all_of[newest] = None
-    if len(all_of) > most:
-        oldest = next(iter(all_of))
-        del all_of[oldest]
-        _shut_down([oldest], socket.SHUT_RDWR)
-
-
-def _of_this_user(connection: socket.socket) -> bool:
-    """True if the process at the other end of a Unix socket is of the same user."""
-    size = _CREDENTIALS.size
-    _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return bool(user == os.geteuid())
+        stream.send(WELCOME)
+        wire.bound(None)
+        return Connection(stream, rank, hello, region, lambda: self._open)
 
 
 def _one_descriptor(connection: socket.socket) -> int:
@@ -301,23 +235,6 @@ def _one_descriptor(connection: socket.socket) -> int:
     for descriptor in found:
         os.close(descriptor)
     raise Unexpected(f"a client sends {len(found)} file descriptors where one is expected")
-
-
-def _leaves(connection: socket.socket) -> bool:
-    """True if what is sent leaves this machine: between two ends of it only root could alter anything."""
-    if connection.family == socket.AF_UNIX:
-        return False
-    here, there = (
-        ipaddress.ip_address(end[0].partition("%")[0])
-        for end in (connection.getsockname(), connection.getpeername())
-    )
-    return here != there and not (here.is_loopback and there.is_loopback)
-
-
-def _shut_down(sockets: Iterable[socket.socket], how: int) -> None:
-    for each in sockets:
-        with contextlib.suppress(OSError):
-            each.shutdown(how)
 
 
 def connect(
@@ -335,37 +252,41 @@ def connect(
     answer, or does not prove that it is the service of this address.
     """
     near = address.near(caller.node)
-    connection = None
+    claim = Claim(caller.purpose, address.identity, caller.rank, to, caller.encrypted)
+    wire = None
     try:
-        if near:
-            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            connection.settimeout(seconds)
-            connection.connect(address.local)
-            if not _of_this_user(connection):
-                raise Refused("a process of another user answers")
-        else:
-            connection = socket.create_connection((address.host, address.port), timeout=seconds)
-            keep_alive(connection, seconds)
-        claim = Claim(caller.purpose, address.identity, caller.rank, to)
-        session = initiate(connection, Initiator(caller.secret, claim, encrypted=caller.encrypted), seconds)
-        connection.settimeout(seconds)
-        wire = FrameStream(connection, session)
+        connection = _reached(address, seconds, near)
+        wire = initiate(connection, caller.secret, claim, seconds)
+        stream = FrameStream(wire)
         shared = region if near else None
         said = np.frombuffer(json.dumps(hello).encode(), np.uint8)
-        numbers = (0 if shared is None else len(shared.bytes), int(_leaves(connection)))
-        wire.send(HELLO, numbers, said)
+        stream.send(HELLO, (0 if shared is None else len(shared.bytes),), said)
         if shared is not None:
-            socket.send_fds(connection, [b"\0"], [shared.descriptor])
-        answer = wire.receive(0)
+            socket.send_fds(wire.socket, [b"\0"], [shared.descriptor])
+        answer = stream.receive(0)
         if answer is None or answer.kind != WELCOME:
             raise Refused("it turned this process away")
     except (OSError, D5Error) as error:
-        if connection is not None:
-            connection.close()
+        if wire is not None:
+            wire.close()
         raise PeerLost(None, f"{address.host}:{address.port} does not answer: {_said(error)}") from error
-    if not answer.numbers[0]:
-        wire.relax()
-    return wire
+    return stream
+
+
+def _reached(address: Address, seconds: float, near: bool) -> socket.socket:
+    """A connection over which nothing has been said."""
+    if not near:
+        return socket.create_connection((address.host, address.port), timeout=seconds)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(seconds)
+        connection.connect(address.local)
+        if not of_this_user(connection):
+            raise Refused("a process of another user answers")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _said(error: Exception) -> str:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
-from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.wire.secret import Secret
 
 ALWAYS = (datetime.datetime(2000, 1, 1), datetime.datetime(9999, 12, 31))  # no clock needs to be right
 KEPT = 64  # runs whose contexts a process keeps

@@ -11,23 +11,27 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import final
+from typing import TypeVar, final
 
-from d5ray.distributed.authentication.secret import Secret
+from d5ray.distributed.wire.certificate import contexts
 from d5ray.distributed.wire.keep_alive import keep_alive
 from d5ray.distributed.wire.proof import HANDSHAKE_SECONDS, Claim, respond, secured
+from d5ray.distributed.wire.secret import Secret
 from d5ray.distributed.wire.wire import Wire
 from d5ray.errors import D5Error
 
 BACKLOG = 2048
 MOST_STRANGERS = 256  # connections to a listener that have not proved themselves; more end the oldest
 RETRY_SECONDS = 0.05  # before a connection is accepted that could not be, for want of open files
+AnyEnd = TypeVar("AnyEnd", socket.socket, ssl.SSLSocket, Wire)
 _CREDENTIALS = struct.Struct("3i")  # process, user and group at the other end of a Unix socket
 
 
 @final
 class Listener:
     """Accepts connections on a free port of `host`; each is served in a thread of its own, once proved.
+
+    Whoever serves closes the wire, and bounds its waits, which are bounded by `HANDSHAKE_SECONDS` before.
 
     local: also within the node, over a Unix socket without a file, where processes of other users are not
     heard. `local_name` is that one's name, or empty where the system has none.
@@ -48,6 +52,7 @@ class Listener:
         seconds: for which a client's host may be silent.
         """
         self._serve, self._admit, self._secret, self._seconds = serve, admit, secret, seconds
+        contexts(secret)  # which opens a file, and may take a while
         self._open = True
         self._lock = threading.Lock()
         self._strangers: dict[int, dict[socket.socket, None]] = defaultdict(dict)  # by family, oldest first
@@ -61,7 +66,9 @@ class Listener:
             unix.listen(BACKLOG)
             self._listening.append(unix)
         for listening in self._listening:
-            threading.Thread(target=self._accept, args=(listening,), name="d5ray-listen", daemon=True).start()
+            threading.Thread(
+                target=self._accept, args=(listening,), name="d5ray-service", daemon=True
+            ).start()
 
     def close(self) -> None:
         """Accept no further connections, and end those that have not proved themselves."""
@@ -109,17 +116,16 @@ class Listener:
             with self._lock:
                 self._strangers[family].pop(stranger, None)
         if wire is not None:
-            wire.bound(self._seconds)
             self._serve(claim, wire)
 
 
-def crowd(all_of: dict[socket.socket, None], newest: socket.socket, most: int) -> None:
+def crowd(all_of: dict[AnyEnd, None], newest: AnyEnd, most: int) -> None:
     """Add a connection to those of a kind; where they are too many the oldest is ended."""
     all_of[newest] = None
     if len(all_of) > most:
         oldest = next(iter(all_of))
         del all_of[oldest]
-        shut([oldest])
+        shut([oldest.socket if isinstance(oldest, Wire) else oldest])
 
 
 def of_this_user(connection: socket.socket) -> bool:
@@ -129,8 +135,8 @@ def of_this_user(connection: socket.socket) -> bool:
     return bool(user == os.geteuid())
 
 
-def shut(sockets: Iterable[socket.socket]) -> None:
+def shut(sockets: Iterable[socket.socket], how: int = socket.SHUT_RDWR) -> None:
     """End connections, from any thread."""
     for each in sockets:
         with suppress(OSError):
-            socket.socket.shutdown(each, socket.SHUT_RDWR)  # one of TLS forgets its keys first
+            socket.socket.shutdown(each, how)  # the method of TLS would forget its keys first

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.wire.certificate import contexts
 from d5ray.distributed.wire.keep_alive import keep_alive
+from d5ray.distributed.wire.secret import Secret
 from d5ray.distributed.wire.wire import PlainWire, TLSWire, Wire
 from d5ray.errors import D5Error, PeerLost
 
@@ -52,16 +52,22 @@ class Claim(NamedTuple):
 
 
 def initiate(
-    connection: socket.socket, secret: Secret, claim: Claim, seconds: float, *, apart: bool | None = None
+    connection: socket.socket,
+    secret: Secret,
+    claim: Claim,
+    seconds: float,
+    *,
+    kept_seconds: float | None = None,
+    apart: bool | None = None,
 ) -> Wire:
     """The wire to who answers at the other end, which has proved itself; the connection is the wire's then.
 
-    seconds: in which all of this is done, and which later bound a wait. apart: whether what is sent leaves
-    the machine; None: as the addresses say. Raises `Refused`, `OSError` or `PeerLost`; the connection is
-    closed then.
+    seconds: in which all of this is done, and which later bound a wait. kept_seconds: for which the other
+    host may be silent; None: as long. apart: whether what is sent leaves the machine; None: as the addresses
+    say. Raises `Refused`, `OSError` or `PeerLost`; the connection is closed then.
     """
     if connection.family in INTERNET:
-        keep_alive(connection, seconds)
+        keep_alive(connection, kept_seconds or seconds)
     leaves = leaves_machine(connection) if apart is None else apart
     with _talk(secured(connection, secret, server_side=False), seconds) as talk:
         talk.say([VERSION, *claim, leaves])

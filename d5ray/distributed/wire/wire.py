@@ -28,7 +28,7 @@ class Wire(ABC):
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
         self.fileno: Callable[[], int] = connection.fileno
-        self.seconds = 0.0
+        self.seconds: float | None = None
 
     @abstractmethod
     def put(self, piece: Buffer) -> int:
@@ -43,8 +43,8 @@ class Wire(ABC):
         """`get`, but wait until something has come."""
 
     @abstractmethod
-    def bound(self, seconds: float) -> None:
-        """Bound every wait from now on by `seconds`."""
+    def bound(self, seconds: float | None) -> None:
+        """Bound every wait from now on by `seconds`; None: as long as the other end lives."""
 
     @final
     def send(self, *pieces: Buffer) -> None:
@@ -68,7 +68,7 @@ class Wire(ABC):
             except PeerLost:
                 if may_end and len(rest) == whole:
                     return False
-                raise
+                raise PeerLost(None, "the connection ended in the middle of a message") from None
         return True
 
     @final
@@ -78,6 +78,16 @@ class Wire(ABC):
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
     @final
+    def gone(self) -> bool:
+        """True if the other end has closed the connection."""
+        try:
+            return socket.socket.recv(self.socket, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    @final
     def close(self) -> None:
         """End the connection, for which no other thread waits."""
         self.shut()
@@ -85,9 +95,12 @@ class Wire(ABC):
 
     def _await(self, event: int) -> None:
         poller = select.poll()
-        poller.register(self.fileno(), event)
-        if not poller.poll(1000 * self.seconds):
-            raise TimeoutError(f"Timed out: nothing moved for {self.seconds:g} s")
+        try:
+            poller.register(self.fileno(), event)
+        except ValueError:  # closed in another thread
+            raise PeerLost(None, "the connection was closed here") from None
+        if not poller.poll(None if self.seconds is None else 1000 * self.seconds):
+            raise TimeoutError(f"nothing moved for {self.seconds:g} s")
 
 
 @final
@@ -101,9 +114,10 @@ class PlainWire(Wire):
         connection.settimeout(None)
         self.bound(seconds)
 
-    def bound(self, seconds: float) -> None:
+    def bound(self, seconds: float | None) -> None:
         self.seconds = seconds
-        words = _SECONDS.pack(int(seconds), int(seconds % 1 * 1e6) or int(seconds < 1))
+        microseconds = 0 if seconds is None else max(1, int(1e6 * seconds))  # 0: for ever
+        words = _SECONDS.pack(*divmod(microseconds, 10**6))
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, words)
 
     def put(self, piece: Buffer) -> int:
@@ -122,7 +136,7 @@ class PlainWire(Wire):
         try:  # without asking first whether something has come
             return self.socket.recv_into(into) or _ended(into)
         except BlockingIOError:
-            raise TimeoutError(f"Timed out: nothing came for {self.seconds:g} s") from None
+            raise TimeoutError(f"nothing came for {self.seconds:g} s") from None
 
 
 @final
@@ -138,7 +152,7 @@ class TLSWire(Wire):
         connection.setblocking(False)
         self.seconds = seconds
 
-    def bound(self, seconds: float) -> None:
+    def bound(self, seconds: float | None) -> None:
         self.seconds = seconds
 
     def put(self, piece: Buffer) -> int:
@@ -147,6 +161,8 @@ class TLSWire(Wire):
                 return self.socket.send(piece)
         except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
             return 0
+        except (ssl.SSLEOFError, ValueError):  # also closed in another thread
+            raise BrokenPipeError("the connection ended") from None
 
     def get(self, into: Buffer) -> int:
         try:
@@ -154,7 +170,7 @@ class TLSWire(Wire):
                 return self.socket.recv_into(into) or _ended(into)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return 0
-        except ssl.SSLEOFError:
+        except (ssl.SSLEOFError, ValueError):  # also closed in another thread
             return _ended(into)
 
     def take(self, into: Buffer) -> int:

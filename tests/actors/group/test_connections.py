@@ -1,7 +1,6 @@
 """Claims about connections that break alone: nobody has died, and the run goes on with all"""
 
 import gc
-import socket
 import threading
 import time
 from typing import Any
@@ -26,7 +25,7 @@ def cut(_agent: Any) -> int:
     """Break every connection of this process to the rendezvous, as a router does that forgets them."""
     found = [each for each in gc.get_objects() if isinstance(each, Membership)]
     for each in found:
-        each._connection.shutdown(socket.SHUT_RDWR)
+        each._wire.shut()
     return len(found)
 
 

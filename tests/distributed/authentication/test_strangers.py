@@ -20,28 +20,37 @@ from hypothesis import strategies as st
 import d5ray as d5
 import d5ray.distributed
 import d5ray.distributed.group.rendezvous
-from d5ray.distributed.authentication.handshake import CHALLENGE_BYTES, HELLO_BYTES, PROOF_BYTES, Initiator
-from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.authentication.session import SessionKeys
-from d5ray.distributed.authentication.socket_handshake import initiate
 from d5ray.distributed.communicators.simple.absent import Absent
 from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.membership import Membership
-from d5ray.distributed.group.rendezvous import PURPOSE, Rendezvous, frame
+from d5ray.distributed.group.rendezvous import PURPOSE, Rendezvous
 from d5ray.distributed.one_sided import remote_peers as gossip
 from d5ray.distributed.one_sided.remote_peers import RemotePeers
 from d5ray.distributed.parameter_server import frame_kinds
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
-from d5ray.distributed.rpc import frames, service
+from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.frames import FrameStream
 from d5ray.distributed.rpc.service import HELLO, Address
-from d5ray.distributed.wire.proof import Claim
+from d5ray.distributed.wire import listener, proof
+from d5ray.distributed.wire.proof import Claim, framed, initiate
+from d5ray.distributed.wire.secret import Secret
+from d5ray.distributed.wire.wire import Wire
 from d5ray.errors import D5Error, PeerLost
 from d5ray.experiment import Experiment
 from d5ray.training.datasets import Split, load_dataset
 from tests.agents import agents_in_threads
 from tests.distributed.shards import HERE, SECRET, THERE, WATCHER, Client, resolved, shard_server
-from tests.distributed.strangers import Between, another_user, connected, places_of
+from tests.distributed.strangers import (
+    ALERT_BYTES,
+    CHALLENGE_BYTES,
+    HELLO_BYTES,
+    PROOF_BYTES,
+    Between,
+    Initiator,
+    another_user,
+    connected,
+    places_of,
+)  # fmt: skip
 from tests.together import together
 
 Array = np.ndarray[Any, Any]
@@ -117,12 +126,10 @@ class Target:
     secret: Secret
     work: Callable[[], None]
 
-    def proved(self) -> tuple[socket.socket, SessionKeys]:
+    def proved(self) -> Wire:
         """A connection that has proved itself."""
-        connection = connected(self.place)
-        session = initiate(connection, Initiator(self.secret, self.claim), SECONDS)
-        connection.settimeout(SECONDS)
-        return connection, session
+        apart = True if self.claim.purpose == PURPOSE else None
+        return initiate(connected(self.place), self.secret, self.claim, SECONDS, apart=apart)
 
 
 @contextmanager
@@ -233,20 +240,21 @@ def quick_to_close() -> Iterator[None]:
 @pytest.mark.parametrize("kind", TARGETS)
 def test_a_handshake_that_was_recorded_opens_nothing(kind: str) -> None:
     """Replayed whole, cut short at every length, its messages exchanged, or sent back to where they came
-    from: the socket says at most its challenge, and honest clients are served."""
+    from: the socket says at most what any hello is answered with, and why; honest clients are served."""
+    answered = CHALLENGE_BYTES + ALERT_BYTES
     with TARGETS[kind]() as target:
         initiator = Initiator(target.secret, target.claim)
         with connected(target.place) as connection:
             connection.sendall(initiator.hello)
             challenge = connection.recv(CHALLENGE_BYTES, socket.MSG_WAITALL)
-            proof, _ = initiator.prove(challenge)
+            proof = initiator.prove(challenge)
             connection.sendall(proof)
-        assert len(told(connected(target.place), initiator.hello + proof)) == CHALLENGE_BYTES
-        assert told(connected(target.place), proof + initiator.hello) == b""
-        for cut in (*range(0, HELLO_BYTES, 7), HELLO_BYTES - 1):
-            assert told(connected(target.place), initiator.hello[:cut]) == b""
-        for cut in (0, 1, PROOF_BYTES - 1):
-            assert len(told(connected(target.place), initiator.hello + proof[:cut])) == CHALLENGE_BYTES
+        assert len(told(connected(target.place), initiator.hello + proof)) <= answered
+        assert len(told(connected(target.place), proof + initiator.hello)) <= ALERT_BYTES
+        for cut in (*range(0, HELLO_BYTES, 40), HELLO_BYTES - 1):
+            assert len(told(connected(target.place), initiator.hello[:cut])) <= ALERT_BYTES
+        for cut in (0, 1, len(proof) - 1):
+            assert len(told(connected(target.place), initiator.hello + proof[:cut])) <= answered
         with connected(target.place) as first, connected(target.place) as second:
             for each in (first, second):
                 each.sendall(initiator.hello)
@@ -256,7 +264,7 @@ def test_a_handshake_that_was_recorded_opens_nothing(kind: str) -> None:
                 each.sendall(other[-PROOF_BYTES:])
             for each in (first, second):
                 with suppress(ConnectionError):
-                    assert each.recv(100) == b""
+                    assert len(each.recv(1000)) <= ALERT_BYTES
         target.work()
 
 
@@ -264,7 +272,7 @@ def test_a_handshake_that_was_recorded_opens_nothing(kind: str) -> None:
 @pytest.mark.parametrize("kind", TARGETS)
 def test_who_sends_a_byte_now_and_then_has_one_deadline(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A handshake that goes on for ever, byte by byte, ends when its time is over, and not later."""
-    for module in (service, d5ray.distributed.group.rendezvous):
+    for module in (listener, d5ray.distributed.group.rendezvous):
         monkeypatch.setattr(module, "HANDSHAKE_SECONDS", 1.0)
     with TARGETS[kind]() as target:
         hello = Initiator(target.secret, target.claim).hello
@@ -312,11 +320,11 @@ INTRODUCTIONS = st.one_of(
 )
 
 
-def ended(connection: socket.socket) -> None:
+def ended(wire: Wire) -> None:
     """Return when the other end has closed, and has said what it wanted to say."""
-    with connection, quick_to_close():
-        connection.shutdown(socket.SHUT_WR)
-        while connection.recv(4096):
+    with closing(wire), quick_to_close():
+        socket.socket.shutdown(wire.socket, socket.SHUT_WR)
+        while wire.fill(bytearray(1), may_end=True):
             pass
 
 
@@ -332,13 +340,13 @@ def fuzz_before(target: Target, examples: int) -> None:
     ))  # fmt: skip
     def fuzz(words: bytes) -> None:
         heard = told(connected(target.place), words)
-        assert len(heard) in (0, CHALLENGE_BYTES)
+        assert len(heard) <= CHALLENGE_BYTES + ALERT_BYTES
 
     fuzz()
 
 
 def fuzz_after(target: Target, examples: int) -> None:
-    """Frames of a member that is wrong: under its session's keys, and then not even that."""
+    """Frames of a member that is wrong: over its wire, and then not even that."""
     at_rendezvous = target.claim.purpose == PURPOSE
     own: Any = st.lists(REQUESTS, max_size=3) if at_rendezvous else st.tuples(INTRODUCTIONS, FRAMES)
     speak: Callable[..., None] = _enters if at_rendezvous else _asks
@@ -346,35 +354,32 @@ def fuzz_after(target: Target, examples: int) -> None:
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.booleans(), st.binary(max_size=200), own)
     def fuzz(flag: bool, rest: bytes, said: Any) -> None:
-        connection, session = target.proved()
+        wire = target.proved()
         with quick_to_close(), suppress(D5Error):
-            speak(connection, session, flag, said)
-            connection.sendall(rest)
-        ended(connection)
+            speak(wire, flag, said)
+            wire.send(rest)
+            socket.socket.send(wire.socket, rest)  # beside TLS
+        ended(wire)
 
     fuzz()
 
 
-def _enters(connection: socket.socket, session: SessionKeys, enters: bool, requests: list[Any]) -> None:
-    sender = session.sender()
+def _enters(wire: Wire, enters: bool, requests: list[Any]) -> None:
     if enters:
-        connection.sendall(frame(sender, ["enter", "fuzz/0", 0, 2]))
+        wire.send(framed(["enter", "fuzz/0", 0, 2]))
     for request in requests:
         words: Any = list(request) if isinstance(request, tuple) else request
-        connection.sendall(frame(sender, words))
+        wire.send(framed(words))
 
 
-def _asks(
-    connection: socket.socket, session: SessionKeys, apart: bool, said: tuple[bytes, list[Any]]
-) -> None:
+def _asks(wire: Wire, waits: bool, said: tuple[bytes, list[Any]]) -> None:
     introduction, sent = said
-    wire = FrameStream(connection, session)
-    wire.send(HELLO, (0, int(apart)), np.frombuffer(introduction, np.uint8))
-    welcome = wire.receive(0)
-    if welcome is not None and not welcome.numbers[0]:
-        wire.relax()
+    stream = FrameStream(wire)
+    stream.send(HELLO, (0,), np.frombuffer(introduction, np.uint8))
+    if waits:
+        stream.receive(0)
     for kind, numbers, payload in sent:
-        wire.send(kind, tuple(numbers), np.frombuffer(payload, np.uint8))
+        stream.send(kind, tuple(numbers), np.frombuffer(payload, np.uint8))
 
 
 @pytest.mark.parametrize("examples", [100, pytest.param(5_000, marks=pytest.mark.full)])
@@ -430,7 +435,7 @@ def pushed(encrypted: bool, alter: Callable[[bytes, bool], bytes] | None = None)
 @pytest.fixture
 def leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections of this machine are taken for those of several."""
-    monkeypatch.setattr(service, "_leaves", lambda connection: connection.family != socket.AF_UNIX)
+    monkeypatch.setattr(proof, "leaves_machine", lambda connection: connection.family != socket.AF_UNIX)
 
 
 @pytest.mark.usefixtures("leaves")
@@ -449,9 +454,8 @@ def test_what_leaves_the_machine_is_what_arrives(encrypted: bool) -> None:
 
 @pytest.mark.full
 @pytest.mark.usefixtures("leaves")
-@pytest.mark.parametrize("encrypted", [False, True])
 @pytest.mark.parametrize("own", [True, False])
-def test_what_is_altered_on_the_way_does_not_count(own: bool, encrypted: bool) -> None:
+def test_what_is_altered_on_the_way_does_not_count(own: bool) -> None:
     """Now and then a bit is changed of what the agent or the server sends: the connection ends, the request
     comes again over another, and the parameters are exactly those of the pushes."""
     count = 0
@@ -464,9 +468,9 @@ def test_what_is_altered_on_the_way_does_not_count(own: bool, encrypted: bool) -
         at = len(piece) // 2
         return piece if count % 4 else piece[:at] + bytes([piece[at] ^ 1]) + piece[at + 1 :]
 
-    found, _ = pushed(encrypted, alter)
+    found, _ = pushed(True, alter)
     assert count >= 4  # something was altered
-    np.testing.assert_array_equal(found, pushed(encrypted)[0])
+    np.testing.assert_array_equal(found, pushed(True)[0])
 
 
 @pytest.mark.usefixtures("leaves")
@@ -508,8 +512,9 @@ def test_who_wants_encryption_and_who_does_not_do_not_understand_each_other() ->
     """Nothing is sent in the clear because one end was not told."""
     server = shard_server(resolved(), range(1), encrypted=True)
     client = RemoteServer(
-        [server.address], rank=0, elements=9, dtype="float64", node=THERE, secret=SECRET, seconds=1.0
-    )
+        [server.address], rank=0, elements=9, dtype="float64", node=THERE, secret=SECRET, seconds=1.0,
+        encrypted=False,
+    )  # fmt: skip
     try:
         with pytest.raises(PeerLost):
             client.begin(np.zeros(9))

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.socket import mesh
@@ -28,6 +27,7 @@ from d5ray.distributed.group.membership import Membership
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete, Ring
 from d5ray.distributed.wire import proof
+from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import D5Error
 from tests.distributed.forming import Former, former, on_all
 from tests.distributed.stores import read, written
@@ -108,8 +108,10 @@ def test_what_is_altered_on_its_way_ends_the_exchange_everywhere(
 
         with monkeypatch.context() as patch, ExitStack() as stack:
 
-            def through(address: Any, timeout: float, stack: Any = stack, alter: Any = alter) -> Any:
-                between = stack.enter_context(closing(Between(*address, alter)))
+            def through(
+                address: tuple[str, int], timeout: float, stack: Any = stack, alter: Any = alter
+            ) -> Any:
+                between = stack.enter_context(closing(Between(address[0], address[1], alter)))
                 return connect(("127.0.0.1", between.port), timeout)
 
             patch.setattr(mesh, "create_connection", through)

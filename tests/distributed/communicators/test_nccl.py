@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.topologies.topology import Complete
+from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.cupy.nccl_group import device_view
 from tests.gpu.check import exchanged

@@ -9,21 +9,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from d5ray.distributed.authentication.handshake import PROOF_BYTES, Initiator
-from d5ray.distributed.authentication.secret import Secret
-from d5ray.distributed.authentication.socket_handshake import initiate
 from d5ray.distributed.group import membership
 from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.membership import NEWS_SECONDS, Membership
-from d5ray.distributed.group.rendezvous import LENGTH, PURPOSE, Rendezvous, frame, message
-from d5ray.distributed.wire.proof import Claim
+from d5ray.distributed.group.rendezvous import PURPOSE, Rendezvous
+from d5ray.distributed.wire.proof import LENGTH, Claim, framed, initiate
+from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
 from tests.distributed.stores import written
+from tests.distributed.strangers import PROOF_BYTES, Between, Initiator
 from tests.patience import patience
 from tests.together import together
 
@@ -338,26 +338,32 @@ def work(*groups: list[Membership]) -> None:
 class Raw:
     """One who knows the secret and says what it likes."""
 
-    def __init__(self, store: Store, rank: int = 0, secret: Secret | None = None) -> None:
-        self.connection = socket.create_connection((store.host, store.port), timeout=20)
-        claim = Claim(PURPOSE, "raw/0", rank)
-        session = initiate(self.connection, Initiator(secret or store.secret, claim), 20)
-        self.connection.settimeout(20)
-        self.sender, self.receiver = session.sender(), session.receiver()
+    def __init__(self, store: Store, rank: int = 0) -> None:
+        connection = socket.create_connection((store.host, store.port), timeout=20)
+        self.wire = initiate(connection, store.secret, Claim(PURPOSE, "raw/0", rank), 20, apart=True)
 
     def say(self, *messages: object) -> None:
         """Each as a frame, as far as the server listens."""
         with suppress(ConnectionError):
             for words in messages:
-                self.connection.sendall(frame(self.sender, words))  # type: ignore[arg-type]
+                self.wire.send(framed(words))
+
+    def one(self) -> list[object] | None:
+        """The next message, or None where the server has closed the connection."""
+        header = bytearray(LENGTH.size)
+        try:
+            if not self.wire.fill(header, may_end=True):
+                return None
+            words = bytearray(LENGTH.unpack(header)[0])
+            self.wire.fill(words)
+        except ConnectionError:
+            return None
+        return json.loads(words)  # type: ignore[no-any-return]
 
     def heard(self) -> list[list[object]]:
         """All that comes until the server closes the connection."""
-        found = []
-        with self.connection, self.connection.makefile("rb") as stream, suppress(ConnectionError):
-            while header := stream.read(LENGTH.size):
-                found.append(message(self.receiver, stream.read(LENGTH.unpack(header)[0])))
-        return found
+        with closing(self.wire):
+            return list(iter(self.one, None))
 
 
 ENTER = ["enter", "raw/0", 0, 2]
@@ -428,9 +434,7 @@ def test_what_one_member_leaves_and_waits_for_is_bounded(store: Store) -> None:
         for number in range(20_000):
             raw.say(["put", f"key {number}", "x"])
         raw.say(["take", "key 19999"])
-        with raw.connection.makefile("rb") as stream:
-            (length,) = LENGTH.unpack(stream.read(LENGTH.size))
-            assert message(raw.receiver, stream.read(length)) == ["value", "key 19999", "x"]
+        assert raw.one() == ["value", "key 19999", "x"]
         room = rendezvous._rooms["raw/0"]
         assert len(room.values) == 2**14 and "key 19999" in room.values
         raw.say(*(["take", f"never {number}"] for number in range(20_000)))
@@ -438,27 +442,40 @@ def test_what_one_member_leaves_and_waits_for_is_bounded(store: Store) -> None:
         until(lambda: not room.members)
         assert not room.waiting
     finally:
-        raw.connection.close()
+        raw.wire.close()
         rendezvous.close()
 
 
 def test_who_does_not_know_the_secret_learns_who_is_there_from_neither_end(store: Store) -> None:
     """A member of another run is refused by the store's proof, and says that it is another run's."""
     elsewhere = Store(store.host, store.port, Secret.new())
-    with pytest.raises(PeerLost, match="is none of this run: who answers does not know"):
+    with pytest.raises(PeerLost, match="is none of this run: the other end does not know"):
         Membership(Group("g", 0, 0, 2, elsewhere))
 
 
 def test_frames_that_come_again_or_in_another_order_end_the_connection(store: Store) -> None:
     """A recorded frame is sent twice, two are exchanged, one is altered: nothing of it counts."""
     for kind in ("twice", "exchanged", "altered"):
-        raw = Raw(store)
-        first, second = (
-            frame(raw.sender, words) for words in (ENTER, ["failed", "ConfigurationError", None, "forged"])
-        )
-        sent = {"twice": first + first, "exchanged": second + first}.get(kind, first + second[:-1] + b"x")
-        raw.connection.sendall(sent)
-        assert raw.heard() == []
+        sent: list[bytes] = []
+        begun = threading.Event()
+
+        def alter(
+            piece: bytes, own: bool, kind: str = kind, sent: list[bytes] = sent, begun: Any = begun
+        ) -> bytes:
+            if not own or not begun.is_set():
+                return piece
+            sent.append(piece)
+            if kind == "exchanged":
+                return b"" if len(sent) == 1 else piece + sent[0]
+            return piece * 2 if kind == "twice" else piece[:-1] + bytes([piece[-1] ^ 1])
+
+        with closing(Between(store.host, store.port, alter)) as between:
+            raw = Raw(Store("127.0.0.1", between.port, store.secret))
+            begun.set()
+            raw.say(ENTER)
+            time.sleep(0.05)
+            raw.say(["failed", "ConfigurationError", None, "forged"])
+            assert raw.heard() == []
 
 
 def test_a_crowd_of_silent_strangers_holds_nobody_up(enter: Enter, store: Store) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.simple.absent import Absent
@@ -27,6 +26,7 @@ from d5ray.distributed.rpc.dtypes import numpy_dtype
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.distributed.traffic import Traffic
+from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import ConfigurationError, PeerLost
 from tests.conftest import wait_until
 from tests.distributed.elsewhere import elsewhere

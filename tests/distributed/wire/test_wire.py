@@ -1,5 +1,6 @@
 """Claims about wires: bytes arrive as they were sent, and nobody gets in who does not know the secret"""
 
+import pickle
 import socket
 import threading
 import time
@@ -12,14 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from d5ray.distributed.authentication.secret import Secret
 from d5ray.distributed.wire import listener as listeners
 from d5ray.distributed.wire import proof
 from d5ray.distributed.wire.certificate import contexts
 from d5ray.distributed.wire.listener import Listener
 from d5ray.distributed.wire.proof import Claim, Refused, framed, initiate, secured
+from d5ray.distributed.wire.secret import Secret
 from d5ray.distributed.wire.wire import TLSWire, Wire
-from d5ray.errors import PeerLost
+from d5ray.errors import ConfigurationError, PeerLost
 from tests.distributed.strangers import Between
 from tests.patience import patience
 from tests.together import together
@@ -129,6 +130,16 @@ def test_every_wait_is_bounded_and_can_be_ended_from_another_thread(service: Ser
         with pytest.raises((PeerLost, OSError)):
             end.fill(bytearray(1))
     assert time.monotonic() - begin < patience(5.0)
+
+
+def test_a_silent_host_is_waited_for_as_long_as_was_agreed(service: Service) -> None:
+    """And not only as long as the handshake may take: the connection is kept by another time than that."""
+    own = initiate(service.connected(), SECRET, CLAIM, 5.0, kept_seconds=40.0, apart=True)
+    _, theirs = service.pair()
+    for wire, seconds in ((own, 40.0), (theirs, SECONDS)):
+        found = wire.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        assert found == 1000 * seconds and wire.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    own.close()
 
 
 # -- who gets in -------------------------------------------------------------------------------------------
@@ -282,3 +293,26 @@ def test_a_certificate_is_the_runs_own() -> None:
     contexts.cache_clear()
     assert contexts(SECRET)[0].get_ca_certs(binary_form=True) == first
     assert contexts(Secret.new())[0].get_ca_certs(binary_form=True) != first
+
+
+# -- the secret --------------------------------------------------------------------------------------------
+
+
+def test_a_secret_travels_and_does_not_show() -> None:
+    """Its text has nothing of it; a copy by pickle, as Ray's calls make, is equal."""
+    key = bytes(range(65, 97))
+    secret = Secret(key)
+    copy = pickle.loads(pickle.dumps(secret))
+    assert (copy, hash(copy)) == (secret, hash(secret)) and copy != Secret.new() and secret != key
+    for shown in (repr(secret), str(secret), f"{secret!s}", repr({"secret": secret})):
+        assert shown.count("Secret(…)") == 1 and "ABC" not in shown and key.hex() not in shown
+    with pytest.raises(ConfigurationError, match="32 bytes, found 3"):
+        Secret(b"abc")
+
+
+def test_pieces_are_bound_with_their_lengths() -> None:
+    """What is split elsewhere has another code."""
+    assert (
+        len({SECRET.mac(b"ab", b"c"), SECRET.mac(b"a", b"bc"), SECRET.mac(b"abc"), SECRET.mac(b"abc", b"")})
+        == 4
+    )

@@ -31,8 +31,8 @@ from d5ray.distributed.communicators.point_to_point.reduction import Reduce
 Flat = np.ndarray[Any, Any]
 Pieces = Sequence[tuple[Flat, int]]  # flat arrays, each with the rank it goes to or comes from
 
-MESSAGE_BYTES = 131_072  # that take as long as a message takes anyway, α/β: over sockets within a machine
-REDUCED_BYTES = 0.1  # that are sent in the time in which a byte is reduced, γ/β
+MESSAGE_BYTES = 65_536  # that take as long as a message takes anyway, α/β: over sockets within a machine
+REDUCED_BYTES = 0.2  # that are sent in the time in which a byte is reduced, γ/β
 BLOCK_BYTES = 65_536  # of an array, so that the same block of several stays in the cache
 
 
@@ -140,7 +140,7 @@ def doubling_is_faster(size: int, payload_bytes: int) -> bool:
 
     k (α + (β + γ) n) against 2 (P−1) α + (2β + γ) n (P−1)/P, with the k rounds of doubling.
 
-    >>> [doubling_is_faster(4, payload_bytes) for payload_bytes in (4, 500_000, 1_000_000)]
+    >>> [doubling_is_faster(4, payload_bytes) for payload_bytes in (4, 300_000, 1_000_000)]
     [True, True, False]
     """
     rounds = recursive_doubling_cost(0, size, 0).rounds

@@ -50,14 +50,15 @@ def _connected(group: Group, to: int, host: str, port: int) -> Wire:
     """A wire to a member of a higher rank."""
     assert group.store is not None
     claim = Claim(PURPOSE, group.label, group.rank, to, group.encrypted)
-    seconds = min(group.timeout_seconds, HANDSHAKE_SECONDS)
+    kept = group.timeout_seconds
+    seconds = min(kept, HANDSHAKE_SECONDS)
     try:
-        wire = initiate(create_connection((host, port), timeout=seconds), group.store.secret, claim, seconds)
+        connection = create_connection((host, port), timeout=seconds)
+        wire = initiate(connection, group.store.secret, claim, seconds, kept_seconds=kept)
     except Refused as error:
         raise D5Error(f"rank {to} of {group.label!r} at {host}:{port} is none of this run: {error}") from None
     except (OSError, PeerLost) as error:
         raise PeerLost(to, f"{host}:{port} does not answer: {error}") from None
-    wire.bound(group.timeout_seconds)
     return wire
 
 
@@ -84,6 +85,7 @@ class _Arrivals:
 
     def serve(self, claim: Claim, wire: Wire) -> None:
         """Keep a wire."""
+        wire.bound(self._group.timeout_seconds)
         with self._news:
             if self._closed or claim.rank in self._wires:
                 wire.close()
