@@ -66,7 +66,7 @@ def system(platform: str = sys.platform) -> Finding:
     if platform == "darwin":
         return Finding(
             "system", WARN,
-            "macOS: simulations and agents over sockets; shared memory between agents, energy, peak memory "
+            "macOS: simulations and agents over sockets; shared memory between agents, energy and peak memory "
             "of control groups need Linux",
         )  # fmt: skip
     return Finding(
