@@ -66,8 +66,8 @@ def system(platform: str = sys.platform) -> Finding:
     if platform == "darwin":
         return Finding(
             "system", WARN,
-            "macOS: simulations and agents over sockets; shared memory between agents, energy and peak memory "
-            "of control groups need Linux",
+            "macOS: simulations and agents over sockets; shared memory between agents, energy and the peak "
+            "memory of control groups need Linux",
         )  # fmt: skip
     return Finding(
         "system", BAD, f"{platform}: d5ray runs on Linux, and in parts on macOS", "use WSL or a container"

@@ -41,6 +41,7 @@ class Averaging:
 
     reduction  how it is formed; None: an allreduce of the gradient as it is
     slots      the tensors of each gradient, by its name
+    encrypted  whether the members speak under TLS
     """
 
     reduction: Reduction | None
@@ -49,6 +50,7 @@ class Averaging:
     slots: dict[str, Slots]
     seconds: float
     seed: int
+    encrypted: bool = True
 
     def __call__(self, rank: int) -> dict[str, Exchanged]:
         with closing(self.join(rank)) as communicator:
@@ -69,7 +71,9 @@ class Averaging:
         store = Store(first, int(port), Secret.parse(secret))
         nodes = tuple(host.name for host in self.hosts)
         own = self.hosts[rank].address
-        group = Group("measured", 0, rank, len(nodes), store, own, WAIT_SECONDS, nodes)
+        group = Group(
+            "measured", 0, rank, len(nodes), store, own, WAIT_SECONDS, nodes, encrypted=self.encrypted
+        )
         return backends.join("socket", group, Complete(len(nodes)))
 
     def exchanged(self, communicator: Communicator, slots: Slots) -> Exchanged:

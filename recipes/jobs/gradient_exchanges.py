@@ -80,11 +80,15 @@ class GradientExchanges(SideBySide):
 @final
 @dataclass(frozen=True)
 class Averaged(Contender[GradientExchanges]):
-    """Agents on hosts of their own, over sockets. compression: as `CompressedSGD` takes it, or None."""
+    """Agents on hosts of their own, over sockets. compression: as `CompressedSGD` takes it, or None.
+
+    encrypted: whether they speak under TLS.
+    """
 
     word: str
     processes: int
     compression: Compressor | Reduction | None = None
+    encrypted: bool = True
 
     @property
     def name(self) -> str:
@@ -96,7 +100,9 @@ class Averaged(Contender[GradientExchanges]):
     def measure(self, job: GradientExchanges, folder: Path) -> list[RankSeries]:
         reduction = None if self.compression is None else reduction_of(self.compression)
         with slow_network.limited(self.processes, job.megabits) as hosts:
-            work = Averaging(reduction, tuple(hosts), folder, job.slots, job.seconds, job.seed)
+            work = Averaging(
+                reduction, tuple(hosts), folder, job.slots, job.seconds, job.seed, self.encrypted
+            )
 
             def commands(folder: Path, ranks: int) -> list[processes.Command]:
                 plain = processes.plain(folder, ranks)
