@@ -82,7 +82,7 @@ def test_who_is_missing_is_named_with_the_reason_and_decides_nothing() -> None:
     assert (verdict.verdict, verdict.value, verdict.reason) == ("INCONCLUSIVE", None, why)
     assert AllreduceTime("mpi[2]", "1 MB").estimate(tables).reason == why
     other = AllreduceSpeedup("ours[2]", "socket[2]", "1 MB").estimate(tables)
-    assert other.reason == "unavailable: gloo[2] was not measured"
+    assert other.reason == "unavailable: socket[2] was not measured"
 
 
 def test_speedups_of_noisy_pairs_lie_within_their_interval() -> None:
