@@ -5,6 +5,7 @@
 # make test-all   test-full and test-older; goes on where it was interrupted, sums up in build/tests/SUMMARY.md
 # make test-gpu   what a machine with a GPU shows, a JSON line a result; without one it says what it would do
 # make test-ray   what starts Ray, with another version of it: RAY=2.55.0, in an environment of its own
+# make test-kits  tests of the kits around the core alone (d5ray/kits)
 # make test-slow  what needs longer (an hour or more)
 # make rooms      lines, tests and imports by rooms, each within its budget (tests/house.toml)
 # make mutants    how many of 300 small changes of the core its tests notice (hours; goes on where it ended)
@@ -19,7 +20,7 @@ RAY ?= 2.55.0
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: run test test-full test-older test-all test-gpu test-ray test-slow rooms mutants docs docs-outputs tools lint linters clean
+.PHONY: run test test-full test-older test-all test-gpu test-ray test-kits test-slow rooms mutants docs docs-outputs tools lint linters clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
@@ -48,6 +49,9 @@ test-ray: $(VENV)/.dev
 
 test-gpu: $(VENV)/.dev
 	$(BIN)/python -m tests.gpu.check
+
+test-kits: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not slow and not full" tests/kits
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m tests.suites test-slow

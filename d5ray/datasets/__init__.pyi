@@ -1,3 +1,6 @@
+from d5ray.kits.workloads.datasets.log_mel import LogMel as LogMel
+from d5ray.kits.workloads.datasets.tfrecord import TFRecord as TFRecord
+from d5ray.kits.workloads.datasets.webdataset import WebDataset as WebDataset
 from d5ray.training.datasets import ImageFolder as ImageFolder
 from d5ray.training.datasets import Parquet as Parquet
 from d5ray.training.datasets import Samples as Samples
@@ -5,7 +8,4 @@ from d5ray.training.datasets import Split as Split
 from d5ray.training.datasets import Subset as Subset
 from d5ray.training.datasets import Synthetic as Synthetic
 from d5ray.training.datasets import load_dataset as load_dataset
-from d5ray.training.datasets.log_mel import LogMel as LogMel
 from d5ray.training.datasets.padding import Padded as Padded
-from d5ray.training.datasets.tfrecord import TFRecord as TFRecord
-from d5ray.training.datasets.webdataset import WebDataset as WebDataset

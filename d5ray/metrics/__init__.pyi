@@ -1,3 +1,11 @@
+from d5ray.kits.workloads.metrics.bits_per_byte import BitsPerByte as BitsPerByte
+from d5ray.kits.workloads.metrics.qualities import BLEU as BLEU
+from d5ray.kits.workloads.metrics.qualities import AreaUnderCurve as AreaUnderCurve
+from d5ray.kits.workloads.metrics.qualities import AveragePrecision50 as AveragePrecision50
+from d5ray.kits.workloads.metrics.qualities import LabelErrorRate as LabelErrorRate
+from d5ray.kits.workloads.metrics.qualities import MeanAveragePrecision as MeanAveragePrecision
+from d5ray.kits.workloads.metrics.qualities import TestReturn as TestReturn
+from d5ray.kits.workloads.metrics.qualities import TextBitsPerByte as TextBitsPerByte
 from d5ray.metrics.definitions.asynchrony import AsynchronousThroughput as AsynchronousThroughput
 from d5ray.metrics.definitions.asynchrony import ClockGap as ClockGap
 from d5ray.metrics.definitions.asynchrony import ConsensusDistance as ConsensusDistance
@@ -7,7 +15,6 @@ from d5ray.metrics.definitions.asynchrony import PushRate as PushRate
 from d5ray.metrics.definitions.asynchrony import ServerQueue as ServerQueue
 from d5ray.metrics.definitions.asynchrony import Staleness as Staleness
 from d5ray.metrics.definitions.balance import Imbalance as Imbalance
-from d5ray.metrics.definitions.bits_per_byte import BitsPerByte as BitsPerByte
 from d5ray.metrics.definitions.catalogue import BackwardTime as BackwardTime
 from d5ray.metrics.definitions.catalogue import BytesReceived as BytesReceived
 from d5ray.metrics.definitions.catalogue import BytesSent as BytesSent
@@ -41,13 +48,6 @@ from d5ray.metrics.definitions.pipelines import StageSendTime as StageSendTime
 from d5ray.metrics.definitions.pipelines import StageWaitTime as StageWaitTime
 from d5ray.metrics.definitions.price import Cost as Cost
 from d5ray.metrics.definitions.price import PriceTable as PriceTable
-from d5ray.metrics.definitions.qualities import BLEU as BLEU
-from d5ray.metrics.definitions.qualities import AreaUnderCurve as AreaUnderCurve
-from d5ray.metrics.definitions.qualities import AveragePrecision50 as AveragePrecision50
-from d5ray.metrics.definitions.qualities import LabelErrorRate as LabelErrorRate
-from d5ray.metrics.definitions.qualities import MeanAveragePrecision as MeanAveragePrecision
-from d5ray.metrics.definitions.qualities import TestReturn as TestReturn
-from d5ray.metrics.definitions.qualities import TextBitsPerByte as TextBitsPerByte
 from d5ray.metrics.definitions.resources import ControlGroupPeakMemory as ControlGroupPeakMemory
 from d5ray.metrics.definitions.resources import DeviceEnergy as DeviceEnergy
 from d5ray.metrics.definitions.resources import DevicePeakMemory as DevicePeakMemory

@@ -1,13 +1,13 @@
+from d5ray.kits.workloads.losses.actor_critic_loss import ActorCriticLoss as ActorCriticLoss
+from d5ray.kits.workloads.losses.ctc_loss import CTCLoss as CTCLoss
+from d5ray.kits.workloads.losses.default_boxes import DefaultBoxes as DefaultBoxes
+from d5ray.kits.workloads.losses.multi_box_loss import MultiBoxLoss as MultiBoxLoss
 from d5ray.operators.collectives import Collectives as Collectives
 from d5ray.operators.validation.validation import check_forward as check_forward
 from d5ray.operators.validation.validation import check_gradient as check_gradient
 from d5ray.operators.validation.validation import check_repeatability as check_repeatability
-from d5ray.ops.losses.actor_critic_loss import ActorCriticLoss as ActorCriticLoss
-from d5ray.ops.losses.ctc_loss import CTCLoss as CTCLoss
-from d5ray.ops.losses.default_boxes import DefaultBoxes as DefaultBoxes
 from d5ray.ops.losses.function_loss import FunctionLoss as FunctionLoss
 from d5ray.ops.losses.function_loss import ModelLoss as ModelLoss
 from d5ray.ops.losses.masked_cross_entropy_loss import MaskedCrossEntropyLoss as MaskedCrossEntropyLoss
 from d5ray.ops.losses.mean_squared_error_loss import MeanSquaredErrorLoss as MeanSquaredErrorLoss
-from d5ray.ops.losses.multi_box_loss import MultiBoxLoss as MultiBoxLoss
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss as SoftmaxCrossEntropyLoss

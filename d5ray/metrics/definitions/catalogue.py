@@ -1,5 +1,6 @@
 """The metrics that d5ray measures itself, and the catalogue of them by name."""
 
+import pkgutil
 from itertools import pairwise
 from typing import Any, final
 
@@ -32,15 +33,6 @@ from d5ray.metrics.definitions.families import (
 )
 from d5ray.metrics.definitions.latency import InferenceTime
 from d5ray.metrics.definitions.pipelines import PIPELINES
-from d5ray.metrics.definitions.qualities import (
-    BLEU,
-    AreaUnderCurve,
-    AveragePrecision50,
-    LabelErrorRate,
-    MeanAveragePrecision,
-    TestReturn,
-    TextBitsPerByte,
-)
 from d5ray.metrics.definitions.resources import (
     ControlGroupPeakMemory,
     DeviceEnergy,
@@ -68,6 +60,7 @@ from d5ray.metrics.statistics.estimates import (
 )
 from d5ray.metrics.statistics.intervals import Estimate
 from d5ray.metrics.statistics.time_series import Quotient
+from d5ray.names.kits import brought
 
 
 @final
@@ -230,9 +223,7 @@ class SamplesSeen(MetricOfRows):
 CATALOGUE: dict[str, type[Metric]] = {
     metric.name: metric
     for metric in (
-        TrainingLoss, TestAccuracy, TestLoss, MeanAveragePrecision, AveragePrecision50, AreaUnderCurve,
-        TestReturn, LabelErrorRate, BLEU, TextBitsPerByte,
-        ValidationAccuracy, ValidationLoss,
+        TrainingLoss, TestAccuracy, TestLoss, ValidationAccuracy, ValidationLoss,
         StepTime, DataTime, ForwardTime, BackwardTime, ExchangeTime,
         PredictedExchangeTime, UpdateTime,
         RecordTime, EvaluationTime, Throughput, SamplesSeen, BytesSent, BytesReceived, MessagesSent,
@@ -241,6 +232,7 @@ CATALOGUE: dict[str, type[Metric]] = {
         Imbalance, InferenceTime, ProcessorUtilisation, ProcessUtilisation, DeviceUtilisation,
         ProcessPeakMemory, DevicePeakMemory, ControlGroupPeakMemory,
         NodeTime, ProcessorEnergy, MemoryEnergy, DeviceEnergy, Energy, EnergyAboveIdle, *PIPELINES,
+        *map(pkgutil.resolve_name, brought("metrics").values()),
     )
 }  # fmt: skip
 

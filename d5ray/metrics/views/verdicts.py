@@ -1,13 +1,13 @@
 """A run's verdict: as it was given, or as it would be given now"""
 
 import json
+import pkgutil
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 
 from d5ray.errors import D5Error
-from d5ray.metrics.definitions.bits_per_byte import BitsPerByte
 from d5ray.metrics.definitions.catalogue import CATALOGUE
 from d5ray.metrics.definitions.convergence import StepsToAccuracy, TimeToAccuracy
 from d5ray.metrics.definitions.latency import InferenceLatency, StepLatency
@@ -15,6 +15,7 @@ from d5ray.metrics.definitions.utilisation import ModelFlopUtilisation, TokensPe
 from d5ray.metrics.judge.criteria import Criterion, Metric, Verdict
 from d5ray.metrics.record.schema import TABLES, checked, table_of
 from d5ray.metrics.views.view import RunView
+from d5ray.names.kits import brought
 
 KNOWN: dict[str, type[Metric]] = CATALOGUE | {
     metric.name: metric
@@ -23,9 +24,9 @@ KNOWN: dict[str, type[Metric]] = CATALOGUE | {
         StepsToAccuracy,
         StepLatency,
         InferenceLatency,
-        BitsPerByte,
         TokensPerSecond,
         ModelFlopUtilisation,
+        *map(pkgutil.resolve_name, brought("metrics of other metrics").values()),
     )
 }
 OPEN: Final = "INCONCLUSIVE"

@@ -1,79 +1,51 @@
 """Catalogue of data sets by name, and how one is loaded."""
 
 import inspect
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
 from d5ray.checks import check_kind, check_path, check_share, is_number
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.training.datasets.cifar import load_cifar10, load_cifar100
-from d5ray.training.datasets.clicks import load_clicks
-from d5ray.training.datasets.coco import load_coco
-from d5ray.training.datasets.criteo import load_criteo
+from d5ray.names.kits import brought
 from d5ray.training.datasets.dataset import Dataset
-from d5ray.training.datasets.digits import DIGITS, load_digits
-from d5ray.training.datasets.drawn_shapes import load_shapes
-from d5ray.training.datasets.environment import load_environment
-from d5ray.training.datasets.image_folder import load_image_folder, load_imagenet
-from d5ray.training.datasets.keyword_sequences import load_keyword_sequences
-from d5ray.training.datasets.keywords import load_keywords
-from d5ray.training.datasets.mnist import load_fashion_mnist, load_mnist
-from d5ray.training.datasets.parquet import load_parquet
+from d5ray.training.datasets.digits import DIGITS
 from d5ray.training.datasets.published_files import default_root
-from d5ray.training.datasets.speech_commands import load_speech_commands
 from d5ray.training.datasets.splitting import validating
-from d5ray.training.datasets.synthetic import load_synthetic
-from d5ray.training.datasets.text import load_stdlib, load_text, load_wikitext
-from d5ray.training.datasets.tfrecord import load_tfrecord
-from d5ray.training.datasets.tokens import load_tokens
-from d5ray.training.datasets.translation import load_translation
-from d5ray.training.datasets.webdataset import load_webdataset
 
-# Loaders of data that an installed package carries, that is made, or that is the user's own: called with the
-# options alone.
-SHIPPED: dict[str, Callable[..., Dataset]] = {
-    "digits": load_digits,
-    "text": load_text,
-    "stdlib": load_stdlib,
-    "tokens": load_tokens,
-    "keywords": load_keywords,
-    "keyword_sequences": load_keyword_sequences,
-    "shapes": load_shapes,
-    "clicks": load_clicks,
-    "translation": load_translation,
-    "environment": load_environment,
-    "synthetic": load_synthetic,
-    "image_folder": load_image_folder,
-    "parquet": load_parquet,
-    "tfrecord": load_tfrecord,
-    "webdataset": load_webdataset,
-}
+_HERE: Final = "d5ray.training.datasets"
 
-# Those of `SHIPPED` that follow from their options alone, everywhere; files, where options name some, do not.
-MADE: frozenset[str] = frozenset({
-    "digits", "keywords", "keyword_sequences", "shapes", "clicks", "environment", "synthetic", "translation",
-})  # fmt: skip
+# Where loaders are, as `module:attribute`: of data that follow from their options alone, everywhere, unless
+# these name files; of data that an installed package carries or that are the user's own; and of published
+# files, called with the root folder, whether to download, and the options.
+MADE: Final = {
+    "digits": f"{_HERE}.digits:load_digits",
+    "synthetic": f"{_HERE}.synthetic:load_synthetic",
+} | brought("datasets that are made")
+SHIPPED: Final = (
+    MADE
+    | {
+        "image_folder": f"{_HERE}.image_folder:load_image_folder",
+        "parquet": f"{_HERE}.parquet:load_parquet",
+    }
+    | brought("datasets of one's own files")
+)
+PUBLISHED: Final = {
+    "mnist": f"{_HERE}.mnist:load_mnist",
+    "fashion_mnist": f"{_HERE}.mnist:load_fashion_mnist",
+    "cifar10": f"{_HERE}.cifar:load_cifar10",
+    "cifar100": f"{_HERE}.cifar:load_cifar100",
+    "imagenet": f"{_HERE}.image_folder:load_imagenet",
+} | brought("published datasets")
 FILES = ("source", "target", "test_source", "test_target")  # options that name some
-
-# Loaders of data that lies in files: called with the root folder, whether to download, and the options.
-PUBLISHED: dict[str, Callable[..., Dataset]] = {
-    "mnist": load_mnist,
-    "fashion_mnist": load_fashion_mnist,
-    "cifar10": load_cifar10,
-    "cifar100": load_cifar100,
-    "imagenet": load_imagenet,
-    "wikitext": load_wikitext,
-    "speech_commands": load_speech_commands,
-    "coco": load_coco,
-    "criteo": load_criteo,
-}
 
 
 def dataset_names() -> tuple[str, ...]:
     """The names that `load_dataset` knows.
 
-    >>> dataset_names()[:4]
-    ('digits', 'text', 'stdlib', 'tokens')
+    >>> dataset_names()[:2]
+    ('digits', 'synthetic')
     """
     return (*SHIPPED, *PUBLISHED)
 
@@ -88,7 +60,7 @@ def check_dataset_name(name: str) -> None:
 def check_dataset_options(name: str, options: Iterable[str]) -> None:
     """Raise ConfigurationError if the data set does not exist or has no such option; loads nothing."""
     check_dataset_name(name)
-    parameters = inspect.signature({**SHIPPED, **PUBLISHED}[name]).parameters.values()
+    parameters = inspect.signature(_loader(name)).parameters.values()
     known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     known.append("validation")
     for option in options:
@@ -111,7 +83,7 @@ def training_samples(name: str, options: Mapping[str, object]) -> int | None:
     >>> training_samples("digits", {}), training_samples("shapes", {"samples": 64})
     (1438, 64)
     """
-    parameters = inspect.signature({**SHIPPED, **PUBLISHED}[name]).parameters
+    parameters = inspect.signature(_loader(name)).parameters
     known = {key: options.get(key, parameter.default) for key, parameter in parameters.items()}
     samples, share, kept = known.get("samples"), known.get("test_fraction"), options.get("validation", 0.0)
     if name == "digits" and isinstance(share, float) and 0 < share < 1:
@@ -151,16 +123,20 @@ def load_dataset(
     check_dataset_options(name, options)
     check_share("validation", validation)
     if name in SHIPPED:
-        made = _loaded(name, SHIPPED[name], options)
+        made = _loaded(name, options)
     else:
         folder = default_root() if root is None else check_path("root", root)
-        made = _loaded(name, PUBLISHED[name], options, folder, download)
+        made = _loaded(name, options, folder, download)
     return validating(made, validation) if validation else made
 
 
-def _loaded(
-    name: str, load: Callable[..., Dataset], options: Mapping[str, object], *given: object
-) -> Dataset:
+def _loader(name: str) -> Callable[..., Dataset]:
+    loader: Callable[..., Dataset] = pkgutil.resolve_name((SHIPPED | PUBLISHED)[name])
+    return loader
+
+
+def _loaded(name: str, options: Mapping[str, object], *given: object) -> Dataset:
+    load = _loader(name)
     lacking = [
         parameter.name
         for parameter in inspect.signature(load).parameters.values()

@@ -7,13 +7,11 @@ from d5ray.checks import check_count, check_text, shown
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.catalogue import CATALOGUE
 from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME
+from d5ray.names.kits import brought
 
 LONGEST: Final = 200  # characters of a name
 # Events of the user's own may record these, for the metrics that read them.
-RECORDED_BY_EVENTS: Final = frozenset({
-    "area_under_curve", "average_precision_50", "bleu", "inference_time", "label_error_rate",
-    "mean_average_precision", "test_return", "text_bits_per_byte",
-})  # fmt: skip
+RECORDED_BY_EVENTS: Final = frozenset({"inference_time", *brought("events that record")})
 MEASURED: Final = CATALOGUE.keys() - RECORDED_BY_EVENTS | {
     "agents", "global_batch", "rate_factor", OPERATOR_TIME,
 }  # fmt: skip

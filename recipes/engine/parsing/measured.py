@@ -13,17 +13,9 @@ from d5ray.metrics.definitions import resources
 from d5ray.metrics.definitions.asynchrony import ConsensusDistance
 from d5ray.metrics.definitions.catalogue import CATALOGUE
 from d5ray.metrics.definitions.pipelines import OF_A_REPLICA, OF_A_STAGE
-from d5ray.metrics.definitions.qualities import (
-    AREA,
-    BLEU_SCORE,
-    ERROR_RATE,
-    PRECISION,
-    PRECISION_50,
-    RETURN,
-    TEXT_BITS,
-)
 from d5ray.metrics.definitions.utilisation import MODEL_FLOPS, PEAK, TOKENS
 from d5ray.metrics.judge.criteria import Criterion, Metric
+from d5ray.names.kits import brought
 from d5ray.recipes.engine.comparisons.comparison_job import ComparisonJob
 from d5ray.training.events.inference import INFERENCE_TIME
 
@@ -58,7 +50,7 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
     assert isinstance(experiment.events, tuple)
     known = {name for event in experiment.events for name in event.records}
     known |= set(STEP_METRICS) | set(PREDICTED)  # the prediction where the network was measured once
-    lacking = {
+    lacking: dict[tuple[str, ...], tuple[bool, str]] = {
         EVALUATION_METRICS: (experiment.evaluate, "set evaluate=True"),
         VALIDATION_METRICS[:2]: (
             experiment.evaluate and experiment.validates,
@@ -77,13 +69,11 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
             "set a mesh in which agents share a network, such as mesh=Mesh(1, stages=2)",
         ),
         (INFERENCE_TIME,): (INFERENCE_TIME in known, "add MeasureInference() to the events"),
-        (PRECISION, PRECISION_50): (PRECISION in known, "add DetectionQuality(boxes) to the events"),
         (TOKENS, MODEL_FLOPS, PEAK): (TOKENS in known, "add MeasureUtilisation(flops) to the events"),
-        (TEXT_BITS,): (TEXT_BITS in known, "add TextCompression() to the events"),
-        (BLEU_SCORE,): (BLEU_SCORE in known, "add TranslationQuality() to the events"),
-        (ERROR_RATE,): (ERROR_RATE in known, "add SequenceErrors() to the events"),
-        (AREA,): (AREA in known, "add RankingQuality() to the events"),
-        (RETURN,): (RETURN in known, "add Play(name) to the events"),
+        **{
+            (name,): (name in known, f"add {event} to the events")
+            for name, event in brought("events that record").items()
+        },
         tuple(kind.name for kind in OF_NODES): (experiment.monitor_seconds > 0, "set monitor_seconds=1"),
     }
     for names, (recorded, _) in lacking.items():

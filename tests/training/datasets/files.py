@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from d5ray.training.datasets import tfrecord
+from d5ray.kits.workloads.datasets import tfrecord
 
 
 def write_records(path: Path, samples: Sequence[Mapping[str, Sequence[Any]]]) -> None:

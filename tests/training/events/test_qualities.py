@@ -12,8 +12,8 @@ from torch import nn
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.definitions.average_precision import Boxes
-from d5ray.ops.losses.default_boxes import DefaultBoxes
+from d5ray.kits.workloads.losses.default_boxes import DefaultBoxes
+from d5ray.kits.workloads.metrics.average_precision import Boxes
 from d5ray.recipes.engine.parsing.measured import check_measured
 from d5ray.training.events.quality import Pieces
 

@@ -1,0 +1,1 @@
+"""Events that measure qualities of single fields"""

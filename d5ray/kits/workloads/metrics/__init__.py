@@ -1,0 +1,1 @@
+"""Metrics of qualities of single fields"""
