@@ -15,8 +15,14 @@ from datetime import UTC, datetime
 import pytest
 
 MOST = 8  # cases of a test in `make test`
-MOST_FULL = 300  # in `make test-full`
-DEAR = ("tests/actors/", "tests/commands/")  # with a Ray each, some ten seconds a test
+MOST_FULL = 100  # in `make test-full`
+DEAR = (
+    "tests/actors/",
+    "tests/commands/",
+    "tests/recipes/",
+    "tests/docs/",
+)  # seconds a test, most with a Ray
+WEEKS = 4  # after which each of these has run
 WEEK = "D5RAY_TEST_WEEK"  # a variable by which an earlier week's draw comes again
 
 
@@ -34,7 +40,7 @@ def share_out(items: Iterable[pytest.Item]) -> None:
     """Mark as `full` or `slow` the cases of a test beyond those of `make test`; `every_case` keeps them all.
 
     Of a test that is `full` as a whole, the cases beyond this week's are marked `slow`; of the dear ones that
-    are `full`, those of every second week.
+    are `full`, those of every fourth week.
     """
     items = list(items)
     tests: dict[str, list[pytest.Function]] = defaultdict(list)
@@ -53,8 +59,8 @@ def share_out(items: Iterable[pytest.Item]) -> None:
 
 
 def is_due(name: str) -> bool:
-    """Whether a test runs in this week, which it does in every second."""
-    return (zlib.crc32(name.encode()) + int(week()[-2:])) % 2 == 0
+    """Whether a test runs in this week, which it does in every fourth."""
+    return (zlib.crc32(name.encode()) + int(week()[-2:])) % WEEKS == 0
 
 
 def some(cases: Iterable[tuple[str, dict[str, int]]]) -> set[str]:
