@@ -2,11 +2,9 @@ from d5ray.distributed.optimizers.ad_psgd import ADPSGD as ADPSGD
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD as AllreduceSGD
 from d5ray.distributed.optimizers.asynchronous_local_sgd import AsynchronousDiLoCo as AsynchronousDiLoCo
 from d5ray.distributed.optimizers.asynchronous_local_sgd import AsynchronousLocalSGD as AsynchronousLocalSGD
-from d5ray.distributed.optimizers.bmuf import BMUF as BMUF
 from d5ray.distributed.optimizers.choco_sgd import ChocoSGD as ChocoSGD
 from d5ray.distributed.optimizers.compressed_sgd import CompressedSGD as CompressedSGD
 from d5ray.distributed.optimizers.consistent_neighbors import ConsistentNeighbors as ConsistentNeighbors
-from d5ray.distributed.optimizers.diloco import DiLoCo as DiLoCo
 from d5ray.distributed.optimizers.dpsgd import DPSGD as DPSGD
 from d5ray.distributed.optimizers.dpsgd import AdaptThenCombine as AdaptThenCombine
 from d5ray.distributed.optimizers.elastic_averaging import EASGD as EASGD
@@ -18,9 +16,12 @@ from d5ray.distributed.optimizers.gradient_tracking import GradientTracking as G
 from d5ray.distributed.optimizers.growing_batch import GrowingBatch as GrowingBatch
 from d5ray.distributed.optimizers.hierarchical_averaging import HierarchicalAveraging as HierarchicalAveraging
 from d5ray.distributed.optimizers.hogwild import Hogwild as Hogwild
+from d5ray.distributed.optimizers.local_sgd import BMUF as BMUF
+from d5ray.distributed.optimizers.local_sgd import DiLoCo as DiLoCo
 from d5ray.distributed.optimizers.local_sgd import LocalSGD as LocalSGD
+from d5ray.distributed.optimizers.local_sgd import ModelAveraging as ModelAveraging
 from d5ray.distributed.optimizers.local_sgd import PostLocalSGD as PostLocalSGD
-from d5ray.distributed.optimizers.model_averaging import ModelAveraging as ModelAveraging
+from d5ray.distributed.optimizers.local_sgd import SlowMo as SlowMo
 from d5ray.distributed.optimizers.overlapped_allreduce import OverlappedAllreduceSGD as OverlappedAllreduceSGD
 from d5ray.distributed.optimizers.parameter_server_sgd import ASGD as ASGD
 from d5ray.distributed.optimizers.parameter_server_sgd import DelayCompensatedASGD as DelayCompensatedASGD
@@ -30,7 +31,6 @@ from d5ray.distributed.optimizers.parameter_server_sgd import StalenessAwareSGD 
 from d5ray.distributed.optimizers.parameter_server_sgd import StaleSynchronousSGD as StaleSynchronousSGD
 from d5ray.distributed.optimizers.random_walk import RandomWalkGossip as RandomWalkGossip
 from d5ray.distributed.optimizers.sharded_allreduce import ShardedAllreduceSGD as ShardedAllreduceSGD
-from d5ray.distributed.optimizers.slowmo import SlowMo as SlowMo
 from d5ray.distributed.optimizers.stochastic_gradient_push import (
     StochasticGradientPush as StochasticGradientPush,
 )

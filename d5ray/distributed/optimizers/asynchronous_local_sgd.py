@@ -2,7 +2,7 @@
 
 from typing import final
 
-from d5ray.checks import check_count
+from d5ray.checks import check_count, check_kind
 from d5ray.distributed.optimizers.exploring import Exploring
 from d5ray.distributed.parameter_server.server_rules import DelayedNesterov, Descend, ServerRule
 from d5ray.errors import ConfigurationError
@@ -26,8 +26,7 @@ class LocalPeriods(Exploring):
     def __init__(self, period: int | tuple[int, ...], outer: Optimizer) -> None:
         for steps in period if isinstance(period, tuple) else (period,):
             check_count("period", steps, low=1)
-        if not isinstance(outer, Optimizer):
-            raise ConfigurationError(f"outer is {outer!r}: it must be an Optimizer such as {OUTER!r}")
+        check_kind("outer", outer, Optimizer, f"an Optimizer such as {OUTER!r}")
         self.period = period
         self.outer = outer
 

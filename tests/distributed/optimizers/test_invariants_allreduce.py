@@ -9,7 +9,7 @@ import pytest
 
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
 from d5ray.distributed.optimizers.growing_batch import GrowingBatch
-from d5ray.distributed.optimizers.model_averaging import ModelAveraging
+from d5ray.distributed.optimizers.local_sgd import ModelAveraging
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.optimizers.overlapped_allreduce import OverlappedAllreduceSGD
 from d5ray.distributed.optimizers.sharded_allreduce import ShardedAllreduceSGD

@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
-from d5ray.distributed.optimizers.bmuf import BMUF
-from d5ray.distributed.optimizers.diloco import DiLoCo
 from d5ray.distributed.optimizers.hierarchical_averaging import HierarchicalAveraging
-from d5ray.distributed.optimizers.local_sgd import LocalSGD, PostLocalSGD
-from d5ray.distributed.optimizers.model_averaging import ModelAveraging
+from d5ray.distributed.optimizers.local_sgd import (
+    BMUF,
+    DiLoCo,
+    LocalSGD,
+    ModelAveraging,
+    PostLocalSGD,
+    SlowMo,
+)
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
-from d5ray.distributed.optimizers.slowmo import SlowMo
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov
 from d5ray.training.optimizers.optimizer import Optimizer, State
@@ -91,38 +94,3 @@ def test_agents_agree_after_every_period_and_only_then(rule: Rule, period: int) 
             assert (got[step] == got[step][0]).all()
         else:
             assert np.abs(got[step] - got[step][0]).max() > 1e-3
-
-
-@pytest.mark.parametrize(("agents", "size"), [(8, 2), (6, 3), (5, 2), (7, 4)])
-def test_groups_agree_between_means_of_all(agents: int, size: int) -> None:
-    """After τ₁ steps each group of consecutive ranks agrees, and differs from the others."""
-    got = trained(HierarchicalAveraging(size, 2, 20), SGD(0.1), agents)
-    for step in (2, 4, 18):
-        groups = np.split(got[step], range(size, agents, size))
-        for group in groups:
-            assert (group == group[0]).all()
-        assert np.abs(np.diff([group[0] for group in groups], axis=0)).max(axis=1).min() > 1e-3
-
-
-def test_the_mean_of_unequal_groups_means_is_not_the_mean_of_all() -> None:
-    """What the weights are for: of five agents in groups of two, the last one would count twice."""
-    x = trained(LocalSGD(20), SGD(0.1), 5)[4]
-    plain = np.mean([group.mean(axis=0) for group in np.split(x, [2, 4])], axis=0)
-    assert np.abs(plain - x.mean(axis=0)).max() > 1e-2
-    weighted = np.average([group.mean(axis=0) for group in np.split(x, [2, 4])], axis=0, weights=[2, 2, 1])
-    np.testing.assert_allclose(weighted, x.mean(axis=0), rtol=1e-13)
-
-
-@pytest.mark.parametrize(
-    "rule", [rule for rule, _ in AVERAGING if not isinstance(rule, PostLocalSGD)], ids=repr
-)
-def test_local_momentum_goes_over_from_period_to_period(rule: Rule) -> None:
-    """The update after a mean still has the momentum of before: x moves where the gradient is 0."""
-    problem = quadratics(4, same_start=True)
-    still = np.zeros((1, 4, 1, 6))
-    still[0, :, 0] = -problem.gradients(
-        course(rule, Momentum(0.05, 0.9), Complete(4), problem, batches_of(noise(4, 5)))[5]
-    )
-    samples = np.concatenate([noise(4, 5), np.repeat(still, 3, axis=2)])
-    got = course(rule, Momentum(0.05, 0.9), Complete(4), problem, batches_of(samples))
-    assert np.abs(got[6] - got[5]).max(axis=1).min() > 1e-3

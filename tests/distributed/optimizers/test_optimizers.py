@@ -17,21 +17,24 @@ from d5ray.distributed.compression.precision import Identity
 from d5ray.distributed.compression.stochastic import QSGD
 from d5ray.distributed.compression.top_k import TopK
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
-from d5ray.distributed.optimizers.bmuf import BMUF
 from d5ray.distributed.optimizers.choco_sgd import ChocoSGD
 from d5ray.distributed.optimizers.consistent_neighbors import ConsistentNeighbors
-from d5ray.distributed.optimizers.diloco import DiLoCo
 from d5ray.distributed.optimizers.dpsgd import DPSGD, AdaptThenCombine
 from d5ray.distributed.optimizers.exact_diffusion import ExactDiffusion
 from d5ray.distributed.optimizers.gradient_tracking import GradientTracking
 from d5ray.distributed.optimizers.growing_batch import GrowingBatch
 from d5ray.distributed.optimizers.hierarchical_averaging import HierarchicalAveraging
-from d5ray.distributed.optimizers.local_sgd import LocalSGD, PostLocalSGD
-from d5ray.distributed.optimizers.model_averaging import ModelAveraging
+from d5ray.distributed.optimizers.local_sgd import (
+    BMUF,
+    DiLoCo,
+    LocalSGD,
+    ModelAveraging,
+    PostLocalSGD,
+    SlowMo,
+)
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.optimizers.overlapped_allreduce import OverlappedAllreduceSGD
 from d5ray.distributed.optimizers.sharded_allreduce import ShardedAllreduceSGD
-from d5ray.distributed.optimizers.slowmo import SlowMo
 from d5ray.distributed.optimizers.stochastic_gradient_push import StochasticGradientPush
 from d5ray.distributed.topologies.topology import Complete, Ring
 from d5ray.errors import ConfigurationError
@@ -111,9 +114,10 @@ def test_different_arguments_give_different_descriptions() -> None:
 
 @every_rule
 def test_the_docstring_says_what_the_rule_is(make: Callable[[], Rule]) -> None:
-    """A formula, a source, the survey's terms, what becomes of state; and the step is short."""
+    """A formula, a source, the survey's terms, what becomes of state, by it and its base; a short step."""
     kind = type(make())
-    text = re.sub(r"\s+", " ", inspect.getdoc(kind) or "")
+    said = [each.__doc__ for each in kind.__mro__ if each not in Rule.__mro__]
+    text = re.sub(r"\s+", " ", " ".join(map(str, said)))
     assert "←" in text
     assert re.search(r"arXiv:\d{4}\.\d{4,5}|doi 10\.", text)
     assert re.search(r"[Dd]ecentralized", text)
@@ -203,7 +207,7 @@ OTHERS: list[tuple[Callable[[Any], Rule], Any, str]] = [
     (lambda wrong: ChocoSGD(TopK(2), wrong), 1.1, f"gamma is 1.1: {POSITIVE}, and 1 at most"),
     (lambda wrong: ChocoSGD(TopK(2), wrong), "1", f"gamma is '1': {POSITIVE}, and 1 at most"),
     (lambda wrong: ChocoSGD(wrong, 0.5), 3, "compressor is 3: it must be a Compressor such as TopK(0.01)"),
-    (lambda wrong: DiLoCo(3, wrong), 0.7, "outer is 0.7: it must be an Optimizer such as Nesterov("),
+    (lambda wrong: DiLoCo(3, wrong), 0.7, "outer is 0.7 (float): it must be an Optimizer such as Nesterov("),
     (GrowingBatch, (5, 3), "milestones are (5, 3): give the steps in ascending order, each once"),
     (GrowingBatch, [3, 3], "milestones are (3, 3): give the steps in ascending order, each once"),
     (

@@ -10,21 +10,24 @@ import pytest
 from d5ray.distributed.compression.precision import Identity
 from d5ray.distributed.compression.top_k import TopK
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
-from d5ray.distributed.optimizers.bmuf import BMUF
 from d5ray.distributed.optimizers.choco_sgd import ChocoSGD
 from d5ray.distributed.optimizers.consistent_neighbors import ConsistentNeighbors
-from d5ray.distributed.optimizers.diloco import DiLoCo
 from d5ray.distributed.optimizers.dpsgd import DPSGD, AdaptThenCombine
 from d5ray.distributed.optimizers.exact_diffusion import ExactDiffusion
 from d5ray.distributed.optimizers.gradient_tracking import GradientTracking
 from d5ray.distributed.optimizers.growing_batch import GrowingBatch
 from d5ray.distributed.optimizers.hierarchical_averaging import HierarchicalAveraging
-from d5ray.distributed.optimizers.local_sgd import LocalSGD, PostLocalSGD
-from d5ray.distributed.optimizers.model_averaging import ModelAveraging
+from d5ray.distributed.optimizers.local_sgd import (
+    BMUF,
+    DiLoCo,
+    LocalSGD,
+    ModelAveraging,
+    PostLocalSGD,
+    SlowMo,
+)
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.optimizers.overlapped_allreduce import OverlappedAllreduceSGD
 from d5ray.distributed.optimizers.sharded_allreduce import ShardedAllreduceSGD
-from d5ray.distributed.optimizers.slowmo import SlowMo
 from d5ray.distributed.optimizers.stochastic_gradient_push import StochasticGradientPush
 from d5ray.distributed.topologies.circulant import DirectedRing, Exponential, OnePeerExponential
 from d5ray.distributed.topologies.custom import Custom
@@ -34,7 +37,7 @@ from d5ray.distributed.topologies.topology import Complete, Ring, Topology
 from d5ray.distributed.topologies.undirected import Hypercube, Star, Torus, Tree
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov
 from d5ray.training.optimizers.optimizer import Optimizer
-from tests.distributed.quadratic import Array, Quadratics, batches_of, course, noise, quadratics, zeros
+from tests.distributed.quadratic import Array, Quadratics, batches_of, course, noise, quadratics
 
 STEPS = 14
 ETA, MU = 0.05, 0.8
@@ -322,16 +325,3 @@ def test_a_rule_is_its_matrix_recursion(
     expected = [problem.start, *recursion(World(problem, topology, samples, mover(base)))]
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13)
     assert np.abs(got[-1] - got[0]).max(axis=1).min() > 0.1  # everyone moved
-
-
-@pytest.mark.parametrize(("rule", "recursion", "topologies"), RULES, ids=[repr(rule) for rule, _, _ in RULES])
-def test_a_rule_is_its_matrix_recursion_without_noise(
-    rule: DistributedOptimizer, recursion: Recursion, topologies: list[Topology]
-) -> None:
-    """Full gradients, on the last of its topologies."""
-    topology = topologies[-1]
-    problem = quadratics(topology.agents, seed=8, same_start=not rule.needs)
-    samples = zeros(topology.agents, STEPS)
-    got = course(rule, SGD(0.1), topology, problem, batches_of(samples))
-    expected = [problem.start, *recursion(World(problem, topology, samples, Mover(0.1)))]
-    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13)

@@ -669,7 +669,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: d5.optimizers.AsynchronousLocalSGD((2, 0)), "period is 0: .* at least 1"
     ),
     "a number as outer": (
-        lambda: d5.optimizers.AsynchronousLocalSGD(2, 0.5), "outer is 0.5: .* Optimizer such as"  # type: ignore[arg-type]
+        lambda: d5.optimizers.AsynchronousLocalSGD(2, 0.5), "outer is 0.5 .float.: .* Optimizer such as"  # type: ignore[arg-type]
     ),
     "a number as compressor": (
         lambda: d5.optimizers.ASGD(0.01), r"compressor is 0.01: .* TopK\(0.01\)"  # type: ignore[arg-type]
