@@ -1,114 +1,67 @@
 """The activations inside recurrent operators, with their derivatives"""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
-from d5ray.errors import ConfigurationError, nearest
 from d5ray.operators.array_operator import Array
 from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.ops.recurrence.activations import activations_of
 
 
 @final
 @dataclass(frozen=True)
 class GateFunction:
-    """y = function(xp, min(max(x, −clip), clip)), without bounds where clip is None.
+    """y = function(xp, min(max(x, −clip), clip), *parameters), without bounds where clip is None.
 
-    slope: its derivative as a function of (xp, x, y).
+    slope: its derivative as a function of (xp, x, y, *parameters); parameters: alpha, beta, or none.
     """
 
-    function: Callable[[Any, Array], Array]
-    slope: Callable[[Any, Array, Array], Array]
+    xp: Any
+    function: Callable[..., Array]
+    slope: Callable[..., Array]
+    parameters: tuple[float, ...]
     clip: float | None
 
-    def __call__(self, xp: Any, x: Array) -> Array:
-        return self.function(xp, x if self.clip is None else xp.clip(x, -self.clip, self.clip))
+    def __call__(self, x: Array) -> Array:
+        bounded = x if self.clip is None else self.xp.clip(x, -self.clip, self.clip)
+        return self.function(self.xp, bounded, *self.parameters)
 
-    def slopes(self, xp: Any, x: Array, y: Array) -> Array:
+    def slopes(self, x: Array, y: Array) -> Array:
         """dy/dx, which is 0 where x is clipped."""
-        found = self.slope(xp, x, y)
-        return found if self.clip is None else xp.where(abs(x) <= self.clip, found, 0)
+        found = self.slope(self.xp, x, y, *self.parameters)
+        return found if self.clip is None else self.xp.where(abs(x) <= self.clip, found, 0)
 
 
-def gate_functions(
-    context: NodeContext, defaults: Sequence[str], directions: int
-) -> list[list[GateFunction]]:
-    """The functions of every direction, as the node names them, or these defaults (ONNX: LSTM).
-
-    activation_alpha and activation_beta are given out in the order of the functions that take one.
-    """
-    names = tuple(context.attribute("activations") or tuple(defaults) * directions)
-    if len(names) != len(defaults) * directions:
-        raise ConfigurationError(
-            f"{context.node} has the activations {names}: for {directions} directions it needs "
-            f"{len(defaults) * directions}"
-        )
-    alphas, betas = (
-        iter(context.attribute("activation_alpha") or ()),
-        iter(context.attribute("activation_beta") or ()),
-    )
+def gate_functions(xp: Any, context: NodeContext) -> list[list[GateFunction]]:
+    """The functions of every direction, as the node names them, or ONNX's defaults."""
     clip = context.attribute("clip") or None  # a bound of 0 is none, as exporters write it
-    found = [_function(context, name, alphas, betas, clip) for name in names]
-    return [found[first : first + len(defaults)] for first in range(0, len(found), len(defaults))]
+    return [
+        [GateFunction(xp, *FUNCTIONS[name], parameters, clip) for name, parameters in own]
+        for own in activations_of(context)
+    ]
 
 
-def _function(
-    context: NodeContext, name: str, alphas: Iterator[float], betas: Iterator[float], clip: float | None
-) -> GateFunction:
-    known = {each.lower(): each for each in _PLAIN.keys() | _PARAMETRIC.keys()}
-    if name.lower() not in known:
-        raise ConfigurationError(
-            f"{context.node} has the activation {name!r}; {nearest(name, known.values())}"
-        )
-    name = known[name.lower()]
-    if name in _PLAIN:
-        function, slope = _PLAIN[name]
-        return GateFunction(function, slope, clip)
-    make, alpha, beta = _PARAMETRIC[name]
-    function, slope = make(next(alphas, alpha), None if beta is None else next(betas, beta))
-    return GateFunction(function, slope, clip)
-
-
-def _affine(a: float, b: Any) -> Any:
-    return lambda xp, x: a * x + b, lambda xp, x, y: xp.full_like(y, a)
-
-
-def _leaky_relu(a: float, b: Any) -> Any:
-    return lambda xp, x: xp.where(x >= 0, x, a * x), lambda xp, x, y: xp.where(x >= 0, 1, a)
-
-
-def _elu(a: float, b: Any) -> Any:
-    return (
-        lambda xp, x: xp.where(x >= 0, x, a * xp.expm1(x)),
-        lambda xp, x, y: xp.where(x >= 0, 1, y + a),
-    )
-
-
-def _thresholded_relu(a: float, b: Any) -> Any:
-    return lambda xp, x: xp.where(x >= a, x, 0), lambda xp, x, y: x >= a
-
-
-def _scaled_tanh(a: float, b: Any) -> Any:
-    return lambda xp, x: a * xp.tanh(b * x), lambda xp, x, y: a * b * (1 - xp.square(xp.tanh(b * x)))
-
-
-def _hard_sigmoid(a: float, b: Any) -> Any:
-    return lambda xp, x: xp.clip(a * x + b, 0, 1), lambda xp, x, y: xp.where((y > 0) & (y < 1), a, 0)
-
-
-_PLAIN: dict[str, Any] = {
+# Functions and slopes, a and b being alpha and beta.
+FUNCTIONS: Final[Mapping[str, tuple[Callable[..., Array], Callable[..., Array]]]] = {
+    "Affine": (lambda xp, x, a, b: a * x + b, lambda xp, x, y, a, b: xp.full_like(y, a)),
+    "Elu": (
+        lambda xp, x, a: xp.where(x >= 0, x, a * xp.expm1(x)),
+        lambda xp, x, y, a: xp.where(x >= 0, 1, y + a),
+    ),
+    "HardSigmoid": (
+        lambda xp, x, a, b: xp.clip(a * x + b, 0, 1),
+        lambda xp, x, y, a, b: xp.where((y > 0) & (y < 1), a, 0),
+    ),
+    "LeakyRelu": (lambda xp, x, a: xp.where(x >= 0, x, a * x), lambda xp, x, y, a: xp.where(x >= 0, 1, a)),
     "Relu": (lambda xp, x: xp.maximum(x, 0), lambda xp, x, y: x > 0),
+    "ScaledTanh": (
+        lambda xp, x, a, b: a * xp.tanh(b * x),
+        lambda xp, x, y, a, b: a * b * (1 - xp.square(xp.tanh(b * x))),
+    ),
     "Sigmoid": (lambda xp, x: 1 / (1 + xp.exp(-x)), lambda xp, x, y: y * (1 - y)),
     "Softplus": (lambda xp, x: xp.logaddexp(x, 0), lambda xp, x, y: -xp.expm1(-y)),
     "Softsign": (lambda xp, x: x / (1 + abs(x)), lambda xp, x, y: xp.square(1 - abs(y))),
     "Tanh": (lambda xp, x: xp.tanh(x), lambda xp, x, y: 1 - y * y),
-}
-# What makes the function and its slope of alpha and beta, and their defaults: None for one that it lacks.
-_PARAMETRIC: dict[str, tuple[Any, float, float | None]] = {
-    "Affine": (_affine, 1.0, 0.0),
-    "Elu": (_elu, 1.0, None),
-    "HardSigmoid": (_hard_sigmoid, 0.2, 0.5),
-    "LeakyRelu": (_leaky_relu, 0.01, None),
-    "ScaledTanh": (_scaled_tanh, 1.0, 1.0),
-    "ThresholdedRelu": (_thresholded_relu, 1.0, None),
+    "ThresholdedRelu": (lambda xp, x, a: xp.where(x >= a, x, 0), lambda xp, x, y, a: x >= a),
 }

@@ -1,20 +1,19 @@
 """RNN, GRU and LSTM"""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import iadd
 from typing import Any, ClassVar, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
 from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops.arrays.cells import Cell, Passage, Through
-from d5ray.ops.arrays.gate_functions import GateFunction, gate_functions
-from d5ray.ops.arrays.gru_cell import GRUCell
-from d5ray.ops.arrays.lstm_cell import LSTMCell
-from d5ray.ops.arrays.rnn_cell import RNNCell
+from d5ray.ops.arrays import recurrent_gradients
+from d5ray.ops.arrays.gate_functions import gate_functions
+from d5ray.ops.arrays.recurrent_gradients import Back, Passage, Through
 from d5ray.ops.arrays.wide import WideOperator, gradient_of, kept, optional, outputs_and_kept
+from d5ray.ops.recurrence.formulas import Recurrence, States, direction_of, recurrence_of, ways_of
 
-DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
 BIAS, LENGTHS, HIDDEN, CELL, PEEPHOLES = 3, 4, 5, 6, 7  # the optional inputs
 
 
@@ -32,28 +31,22 @@ class Recurrent(WideOperator):
 
     needs: ClassVar[int] = 3
 
-    functions: tuple[str, ...]  # ONNX's defaults
-    cell: Callable[[NodeContext], Cell]
-    inputs: int  # at most
+    back: Back
 
     def compute(self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]) -> Arrays:
         x, weight = _time_first(context, inputs[0]), inputs[1]
         assert weight is not None
-        sides = self._sides(xp, context, inputs)
-        outputs, hidden, cells = [], [], []
+        kind, outputs, lasts = recurrence_of(context), list[Array](), list[States]()
         all_kept: list[Array] = []
-        for side, (passage, first_hidden, first_cell) in enumerate(sides):
+        for side, (passage, bias) in enumerate(_sides(xp, context, inputs)):
             gates = _product(x, weight[side].T)
-            if (bias := optional(inputs, BIAS)) is not None:
-                gates += bias[side, : gates.shape[-1]]
-            found = self.cell(context).run(xp, passage, gates, first_hidden, first_cell)
-            outputs.append(found[0])
-            hidden.append(found[1])
-            cells.append(found[2])
-            all_kept.extend(found[3])
-        states = [_state_as_asked(context, xp.stack(hidden))]
-        if cells[0] is not None:
-            states.append(_state_as_asked(context, xp.stack(cells)))
+            if bias is not None:
+                gates += bias
+            y, last, own = _forwards(xp, kind, passage, gates)
+            outputs.append(y)
+            lasts.append(last)
+            all_kept.extend(own)
+        states = [_state_as_asked(context, xp.stack(each)) for each in zip(*lasts, strict=True)]
         y = xp.stack(outputs, axis=1)
         return outputs_and_kept(
             context, (y.transpose(2, 0, 1, 3) if _batch_first(context) else y, *states), *all_kept
@@ -69,22 +62,25 @@ class Recurrent(WideOperator):
     ) -> Gradients:
         x, weight = _time_first(context, inputs[0]), inputs[1]
         assert weight is not None
-        sides = self._sides(xp, context, inputs)
+        sides = _sides(xp, context, inputs)
         all_kept = kept(context, outputs)
         each = len(all_kept) // len(sides)
         of_y = gradient_of(gradients, 0)
         if of_y is not None and _batch_first(context):
             of_y = of_y.transpose(1, 2, 0, 3)
         of_x, throughs = xp.zeros_like(x), []
-        for side, (passage, hidden, cell) in enumerate(sides):
-            shape = (*x.shape[:2], hidden.shape[-1])
-            through = self.cell(context).back(
+        for side, (passage, _) in enumerate(sides):
+            shape = (*x.shape[:2], passage.at.hidden)
+            through = self.back(
                 xp,
+                context,
                 passage,
                 all_kept[side * each : (side + 1) * each],
                 xp.zeros(shape, dtype=x.dtype) if of_y is None else of_y[:, side],
-                _of_state(xp, context, gradient_of(gradients, 1), side, hidden),
-                None if cell is None else _of_state(xp, context, gradient_of(gradients, 2), side, cell),
+                tuple(
+                    _of_state(xp, context, gradient_of(gradients, 1 + index), side, state)
+                    for index, state in enumerate(passage.states)
+                ),
             )
             of_x += _product(through.gates, weight[side])
             throughs.append(through)
@@ -92,52 +88,69 @@ class Recurrent(WideOperator):
             _of_input(xp, context, index, given, x, of_x, throughs) for index, given in enumerate(inputs)
         )
 
-    def _sides(
-        self, xp: Any, context: NodeContext, inputs: Sequence[Array | None]
-    ) -> list[tuple[Passage, Array, Array | None]]:
-        """The way of every direction through time, and its first states."""
-        direction = context.attribute("direction", "forward")
-        x, weight, recurrence = _time_first(context, inputs[0]), inputs[1], inputs[2]
-        assert weight is not None and recurrence is not None
-        count = DIRECTIONS.get(direction)
-        if count is None or weight.shape[0] != count or recurrence.shape[0] != count:
-            raise ConfigurationError(
-                f"{context.node} has the direction {direction!r} with weights of {weight.shape} and "
-                f"{recurrence.shape}: it must be forward or reverse, with weights of one direction, or "
-                "bidirectional with two"
-            )
-        functions = gate_functions(context, self.functions, count)
-        hidden = _first_state(xp, context, optional(inputs, HIDDEN), x, recurrence)
-        with_cell = self.inputs > CELL
-        cell = _first_state(xp, context, optional(inputs, CELL), x, recurrence) if with_cell else None
-        times = range(x.shape[0])
-        return [
-            (
-                _passage(xp, inputs, side, times[::-1] if direction == "reverse" or side else times, each),
-                hidden[side],
-                None if cell is None else cell[side],
-            )
-            for side, each in enumerate(functions)
-        ]
+
+def _forwards(
+    xp: Any, kind: Recurrence, passage: Passage, gates: Array
+) -> tuple[Array, States, tuple[Array, ...]]:
+    """The outputs (T, B, H), the last states (B, H), and what is kept for the way back, see `Back`."""
+    outputs, states = xp.zeros((*gates.shape[:2], passage.at.hidden), dtype=gates.dtype), passage.states
+    beside = [xp.empty_like(outputs) for _ in range(kind.states + kind.more)]
+    step, at = kind.step, passage.at
+    for time in passage.times:
+        after, more = step(at, gates[time], states)
+        for array, each in zip(beside, states + more, strict=True):
+            array[time] = each
+        if passage.active is None:
+            outputs[time], states = after[0], after
+        else:
+            active = passage.active[time]
+            outputs[time] = xp.where(active, after[0], 0)
+            states = tuple(xp.where(active, *each) for each in zip(after, states, strict=True))
+    return outputs, states, (gates, *beside)
 
 
-def _passage(
-    xp: Any, inputs: Sequence[Array | None], side: int, times: range, functions: Sequence[GateFunction]
-) -> Passage:
-    recurrence, bias, lengths = inputs[2], optional(inputs, BIAS), optional(inputs, LENGTHS)
-    peepholes = optional(inputs, PEEPHOLES)
-    assert recurrence is not None
-    active = None
-    if lengths is not None:
-        active = xp.arange(len(times))[:, None, None] < lengths[None, :, None]
-    return Passage(
-        times,
-        active,
-        recurrence[side],
-        None if bias is None else bias[side, bias.shape[1] // 2 :],
-        None if peepholes is None else peepholes[side],
-        functions,
-    )
+def _sides(
+    xp: Any, context: NodeContext, inputs: Sequence[Array | None]
+) -> list[tuple[Passage, Array | None]]:
+    """The way of every direction through time, and the bias of its gates (G·H,)."""
+    ways, x, weight, recurrence = ways_of(context), _time_first(context, inputs[0]), inputs[1], inputs[2]
+    assert weight is not None and recurrence is not None
+    if weight.shape[0] != len(ways) or recurrence.shape[0] != len(ways):
+        raise ConfigurationError(
+            f"the node {context.node} has weights of {weight.shape} and {recurrence.shape} for {len(ways)} "
+            "directions: forward or reverse goes with weights of one direction, bidirectional with two"
+        )
+    kind, functions, times = recurrence_of(context), gate_functions(xp, context), range(x.shape[0])
+    bias, lengths, peepholes = (optional(inputs, index) for index in (BIAS, LENGTHS, PEEPHOLES))
+    active = None if lengths is None else xp.arange(len(times))[:, None, None] < lengths[None, :, None]
+    states = [
+        _first_state(xp, context, optional(inputs, index), x, recurrence)
+        for index in (HIDDEN, CELL)[: kind.states]
+    ]
+    found = []
+    for side, backwards in enumerate(ways):
+        at, of_gates = direction_of(
+            kind, side, recurrence[side].T, bias, peepholes, functions[side], _split, iadd
+        )
+        passage = Passage(
+            times[::-1] if backwards else times,
+            active,
+            recurrence[side],
+            functions[side],
+            at,
+            tuple(state[side] for state in states),
+        )
+        found.append((passage, of_gates))
+    return found
+
+
+def _split(array: Array, sizes: Sequence[int]) -> list[Array]:
+    """Views of the last axis in parts of these sizes."""
+    found, begin = [], 0
+    for size in sizes:
+        found.append(array[..., begin : begin + size])
+        begin += size
+    return found
 
 
 def _of_input(
@@ -162,9 +175,7 @@ def _of_input(
         return xp.stack([xp.concatenate((each.gates.sum(axis=(0, 1)), each.bias)) for each in throughs])
     if index == PEEPHOLES:
         return xp.stack([each.peepholes for each in throughs])
-    return _state_as_asked(
-        context, xp.stack([each.hidden if index == HIDDEN else each.cell for each in throughs])
-    )
+    return _state_as_asked(context, xp.stack([each.states[index - HIDDEN] for each in throughs]))
 
 
 def _product(sequences: Array, matrix: Array) -> Array:
@@ -196,11 +207,7 @@ def _of_state(xp: Any, context: NodeContext, gradient: Array | None, side: int, 
 
 
 OPERATORS: Mapping[str, ArrayOperator] = {
-    "GRU": Recurrent(
-        ("Sigmoid", "Tanh"), lambda context: GRUCell(bool(context.attribute("linear_before_reset", 0))), 6
-    ),
-    "LSTM": Recurrent(
-        ("Sigmoid", "Tanh", "Tanh"), lambda context: LSTMCell(bool(context.attribute("input_forget", 0))), 8
-    ),
-    "RNN": Recurrent(("Tanh",), lambda context: RNNCell(), 6),
+    "GRU": Recurrent(recurrent_gradients.gru),
+    "LSTM": Recurrent(recurrent_gradients.lstm),
+    "RNN": Recurrent(recurrent_gradients.rnn),
 }

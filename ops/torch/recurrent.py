@@ -9,15 +9,11 @@ from torch import Tensor
 
 from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
 from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.ops.recurrence.activations import activations_of
+from d5ray.ops.recurrence.by_steps import by_steps
+from d5ray.ops.recurrence.formulas import ways_of
 from d5ray.ops.torch.builders import asked
-from d5ray.ops.torch.recurrent_steps import (
-    GRU_STEP,
-    LSTM_STEP,
-    RNN_STEP,
-    RecurrentStep,
-    activations,
-    step_by_step,
-)
+from d5ray.ops.torch.recurrent_steps import STEPS
 from d5ray.ops.torch.types import known_sizes
 
 AllSteps = Callable[[Tensor, tuple[Tensor, ...], list[Tensor], bool, bool, bool], tuple[Tensor, ...]]
@@ -25,27 +21,21 @@ AllSteps = Callable[[Tensor, tuple[Tensor, ...], list[Tensor], bool, bool, bool]
 
 @final
 @dataclass(frozen=True)
-class Recurrence:
-    """One type of operator: how its steps are computed, and where PyTorch's gates are among ONNX's."""
+class Kernels:
+    """PyTorch's kernels of a type, by the activations of one direction; the places of their gates in ONNX."""
 
-    step: RecurrentStep
     order: tuple[int, ...]
-    kernels: Mapping[tuple[str, ...], AllSteps]  # by the activations of one direction
+    kernels: Mapping[tuple[str, ...], AllSteps]
 
 
-def recurrent(kind: Recurrence) -> KernelFactory:
-    """The kernel factory of RNN, GRU or LSTM: by PyTorch's where one has the activations, else by steps."""
-
-    def build(context: NodeContext) -> Kernel:
-        directions = 2 if context.attribute("direction", "forward") == "bidirectional" else 1
-        names = activations(context, kind.step, directions)
-        kernel = kind.kernels.get(names[: len(names) // directions])
-        alike = names == names[: len(names) // directions] * directions
-        if kernel is None or not alike or _needs_steps(context):
-            return asked(context, step_by_step(context, kind.step))
-        return asked(context, _by_kernel(context, kernel, kind.order))
-
-    return build
+def recurrent(context: NodeContext) -> Kernel:
+    """RNN, GRU or LSTM: by PyTorch's kernel where one has the activations, else by steps."""
+    first, *others = ([name for name, _ in each] for each in activations_of(context))
+    own = KERNELS[context.node.type]
+    kernel = own.kernels.get(tuple(first))
+    if kernel is None or any(each != first for each in others) or _needs_steps(context):
+        return asked(context, by_steps(context, STEPS))
+    return asked(context, _by_kernel(context, kernel, own.order))
 
 
 def _needs_steps(context: NodeContext) -> bool:
@@ -68,7 +58,7 @@ def _by_kernel(context: NodeContext, kernel: AllSteps, order: tuple[int, ...]) -
     """Gradients go through the rearranged weights to ONNX's."""
     batch_first = bool(context.attribute("layout", 0))
     direction = context.attribute("direction", "forward")
-    directions, time = 2 if direction == "bidirectional" else 1, 1 if batch_first else 0
+    directions, time = len(ways_of(context)), 1 if batch_first else 0
 
     def call(
         x: Tensor,
@@ -131,12 +121,11 @@ def _lstm(
     return result
 
 
-FACTORIES: Mapping[str, KernelFactory] = {
+KERNELS: Mapping[str, Kernels] = {
     # ONNX: update, reset, hidden. PyTorch: reset, update, new.
-    "GRU": recurrent(Recurrence(GRU_STEP, (1, 0, 2), {("sigmoid", "tanh"): _plain(torch.gru)})),
+    "GRU": Kernels((1, 0, 2), {("Sigmoid", "Tanh"): _plain(torch.gru)}),
     # ONNX: input, output, forget, cell. PyTorch: input, forget, cell, output.
-    "LSTM": recurrent(Recurrence(LSTM_STEP, (0, 2, 3, 1), {("sigmoid", "tanh", "tanh"): _lstm})),
-    "RNN": recurrent(
-        Recurrence(RNN_STEP, (0,), {("tanh",): _plain(torch.rnn_tanh), ("relu",): _plain(torch.rnn_relu)})
-    ),
+    "LSTM": Kernels((0, 2, 3, 1), {("Sigmoid", "Tanh", "Tanh"): _lstm}),
+    "RNN": Kernels((0,), {("Tanh",): _plain(torch.rnn_tanh), ("Relu",): _plain(torch.rnn_relu)}),
 }
+FACTORIES: Mapping[str, KernelFactory] = dict.fromkeys(KERNELS, recurrent)

@@ -1,6 +1,5 @@
 """Recurrent operators under PyTorch: its kernels against steps written out, and what only steps can do"""
 
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -8,19 +7,19 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from d5ray.errors import ConfigurationError
+from d5ray.ops.recurrence.by_steps import by_steps
 from d5ray.ops.torch import FACTORIES
-from d5ray.ops.torch.recurrent_steps import GRU_STEP, LSTM_STEP, RNN_STEP, step_by_step
+from d5ray.ops.torch.recurrent_steps import STEPS
 from d5ray.ops.torch.types import tensor_of
 from tests.ops.torch_case import Array, known, node, one_thread, result  # noqa: F401 - one thread
 
-STEPS = {"RNN": (RNN_STEP, 1), "GRU": (GRU_STEP, 3), "LSTM": (LSTM_STEP, 4)}
+KINDS = {"RNN": (1, 1), "GRU": (1, 3), "LSTM": (2, 4)}  # states and gates
 TIME, BATCH, FEATURES, HIDDEN = 4, 3, 2, 5
 
 
 def inputs_of(kind: str, directions: int, layout: int = 0, lengths: Array | None = None) -> list[Any]:
     """x, w, r, b, lengths, and the first states: arrays, None for lengths that are left out."""
-    step, gates = STEPS[kind]
+    states, gates = KINDS[kind]
     random = np.random.default_rng(gates).standard_normal
     state = (BATCH, directions, HIDDEN) if layout else (directions, BATCH, HIDDEN)
     return [
@@ -29,23 +28,23 @@ def inputs_of(kind: str, directions: int, layout: int = 0, lengths: Array | None
         random((directions, gates * HIDDEN, HIDDEN)),
         random((directions, 2 * gates * HIDDEN)),
         lengths,
-        *(random(state) for _ in range(step.states)),
+        *(random(state) for _ in range(states)),
     ]
 
 
 @pytest.mark.parametrize("layout", [0, 1])
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize("kind", STEPS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_kernel_computes_what_steps_do(kind: str, direction: str, layout: int) -> None:
     """PyTorch's own, with its gates in another order: all outputs, and all gradients in ONNX's order."""
-    step, _ = STEPS[kind]
+    states, _ = KINDS[kind]
     arrays = inputs_of(kind, 2 if direction == "bidirectional" else 1, layout)
     own: dict[str, Any] = {"direction": direction, "layout": layout, "hidden_size": HIDDEN}
     if kind == "GRU":
         own["linear_before_reset"] = 1
-    context = known(node(kind, arrays, 1 + step.states, **own), arrays)
+    context = known(node(kind, arrays, 1 + states, **own), arrays)
     found = []
-    for built in (FACTORIES[kind](context), step_by_step(context, step)):
+    for built in (FACTORIES[kind](context), by_steps(context, STEPS)):
         tensors = [None if x is None else tensor_of(x.copy()).requires_grad_() for x in arrays]
         outputs = built(*tensors)
         total = sum((y * torch.arange(y.numel()).reshape(y.shape)).sum() for y in outputs)
@@ -83,11 +82,11 @@ def test_a_kernel_is_called_where_it_can_be(kind: str, name: str, clip: float | 
 
 
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize("kind", STEPS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_shorter_sequence_is_as_if_it_were_alone(kind: str, direction: str) -> None:
     """Its outputs are 0 beyond its length, and its last states are those of its own last step."""
     lengths = np.array([TIME, 1, 3], np.int32)
-    states, directions = STEPS[kind][0].states, 2 if direction == "bidirectional" else 1
+    states, directions = KINDS[kind][0], 2 if direction == "bidirectional" else 1
     arrays = inputs_of(kind, directions, lengths=lengths)
     y, *last = result(kind, *arrays, outputs=1 + states, direction=direction)
     for each, length in enumerate(lengths):
@@ -111,42 +110,6 @@ def test_lengths_that_leave_nothing_out_change_nothing() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
-ACTIVATIONS: dict[str, Any] = {  # (x, alpha, beta): as ONNX defines them
-    "Affine": lambda x, a, b: a * x + b,
-    "Elu": lambda x, a, b: np.where(x < 0, a * np.expm1(x), x),
-    "HardSigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
-    "LeakyRelu": lambda x, a, b: np.where(x < 0, a * x, x),
-    "Relu": lambda x, a, b: np.maximum(x, 0),
-    "ScaledTanh": lambda x, a, b: a * np.tanh(b * x),
-    "Sigmoid": lambda x, a, b: 1 / (1 + np.exp(-x)),
-    "Softplus": lambda x, a, b: np.log1p(np.exp(x)),
-    "Softsign": lambda x, a, b: x / (1 + np.abs(x)),
-    "Tanh": lambda x, a, b: np.tanh(x),
-    "ThresholdedRelu": lambda x, a, b: np.where(x > a, x, 0),
-}
-ALPHA = ("Affine", "Elu", "HardSigmoid", "LeakyRelu", "ScaledTanh", "ThresholdedRelu")
-BETA = ("Affine", "HardSigmoid", "ScaledTanh")
-
-
-@pytest.mark.parametrize(("forward", "backward"), [*product(ACTIVATIONS, ("Tanh", "Affine", "LeakyRelu"))])
-def test_activations_take_their_alpha_and_beta_in_turn(forward: str, backward: str) -> None:
-    """One RNN step forwards and one backwards: h = f(W x), each function with its own numbers."""
-    x = np.random.default_rng(0).standard_normal((1, 4, 3))
-    w, r = np.stack([np.eye(3), 2 * np.eye(3)]), np.zeros((2, 3, 3))
-    names, pool = (forward, backward), iter((0.3, 0.7))
-    alphas = [next(pool) if name in ALPHA else None for name in names]
-    pool = iter((0.2, 0.4))
-    betas = [next(pool) if name in BETA else None for name in names]
-    found = result(
-        "RNN", x, w, r, direction="bidirectional", activations=names,
-        activation_alpha=tuple(a for a in alphas if a is not None) or None,
-        activation_beta=tuple(b for b in betas if b is not None) or None,
-    )  # fmt: skip
-    for direction, name in enumerate(names):
-        expected = ACTIVATIONS[name]((1 + direction) * x[0], alphas[direction], betas[direction])
-        np.testing.assert_allclose(found[0, direction], expected, rtol=1e-12)
-
-
 def test_clipping_bounds_what_activations_see() -> None:
     """An identity as activation shows it: h = clip(x)."""
     x = np.array([[[-3.0], [0.5], [2.0]]])
@@ -164,14 +127,3 @@ def test_coupled_gates_forget_what_they_do_not_take_in() -> None:
     for a, b in zip(coupled, result("LSTM", *other, outputs=3, input_forget=1), strict=True):
         np.testing.assert_array_equal(a, b)
     assert not np.allclose(coupled[0], result("LSTM", *arrays, outputs=3)[0])
-
-
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [(("Tanhh", "Tanh"), "did you mean 'tanh'"), (("Tanh",), "names 1 activations: it must name 2")],
-)
-def test_wrong_activations_are_refused(names: tuple[str, ...], words: str) -> None:
-    """When the operator is built, with the node's type."""
-    arrays = inputs_of("RNN", 2)
-    with pytest.raises(ConfigurationError, match=words):
-        FACTORIES["RNN"](known(node("RNN", arrays, direction="bidirectional", activations=names), arrays))
