@@ -11,7 +11,7 @@ OTHERS = {
     ".ci/run": "what continuous integration runs: the test command, after the tools that some tests need",
     ".ci/timed": "runs a command and notes its seconds for the last lines of `make test`",
     ".ci/tools": "installs Prometheus, Chromium and shellcheck for the tests that need them, where it can",
-    "CONTRIBUTING.md": "how to set up, the floors, how code and tests should be",
+    "CONTRIBUTING.md": "what to touch to add something, the floors, the gate, how code and tests should be",
     "LICENSE": "BSD-3-Clause",
     "Makefile": "run, test and its longer suites, docs, tools, lint, clean",
     "README.md": "what d5ray is, and how to begin",
