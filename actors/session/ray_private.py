@@ -19,10 +19,10 @@ DIE_WITH_PARENT: Final = "set_kill_on_parent_death_linux"
 
 # What a Ray without it loses, by where it stands in Ray; see docs/guide/installing.md.
 USED: Final = {
-    f"{WORKER}.{PRINTS}": "what actors print is shown by Ray as it is, control characters too",
+    f"{WORKER}.{PRINTS}": "Ray shows what actors print unfiltered, including control characters",
     f"{WORKER}.shutdown": "after an embedded Ray was killed, the exit code may be Ray's own, 1",
-    f"{WORKER}._global_node": "of an embedded Ray the head alone is watched, not its raylet",
-    f"{WORKER}.global_worker": "of a cluster the head alone is watched; nobody finds its folder",
+    f"{WORKER}._global_node": "of an embedded Ray only the head is monitored, not its raylet",
+    f"{WORKER}.global_worker": "of a cluster only the head is monitored; its folder is not found",
     f"{WORKER}.get_dashboard_url": "the address of Ray's dashboard is not printed",
     f"{UTILS}.{DIE_WITH_PARENT}": "a SIGTERM to the whole process group ends Ray before the run",
     "dashboard.modules.job.common.JobInfoStorageClient": "a submitted job does not show its recipe's name",
