@@ -44,14 +44,14 @@ def launch(
     """Start the experiment's agents as Ray actors, ready to train. Use it as a context manager.
 
     address: a Ray cluster, 'HOST:PORT' or 'auto'; otherwise RAY_ADDRESS, otherwise an embedded Ray.
-    root: the folder in which the run's own is made, by default `runs_root()`.
-    resume: a checkpoint to go on from; of a folder of several, or of a run by its name, the last one. "last":
-    the last one of the last run that wrote any. "auto": the last one of the last run of this experiment, if
-    that did not come to its end and its driver is gone; where there is none, the run begins anew.
+    root: the folder for the run's own folder, by default `runs_root()`.
+    resume: the checkpoint to resume from; in a folder of several, or a run given by its name, the last one.
+    "last": the last one of the last run that wrote any. "auto": the last one of the last run of this
+    experiment, if that did not finish and its driver is gone; if there is none, the run starts anew.
     flight: PORT or HOST:PORT at which the run answers queries by Arrow Flight, see `TrainingGroup.flight`.
-    faults: what happens to the run by plan, such as `d5.Faults().kill(agent=1, at_step=3)`.
-    Raises `PlacementError` where the cluster cannot place the agents or does not answer, `DataError` and
-    `ConfigurationError` for what does not fit, `StorageError` where the run cannot be written. After an
+    faults: faults to inject, such as `d5.Faults().kill(agent=1, at_step=3)`.
+    Raises `PlacementError` if the cluster cannot place the agents or does not answer, `DataError` and
+    `ConfigurationError` for settings that do not fit, `StorageError` if the run cannot be written. After an
     error nothing is left running and no folder of the run exists.
     """
     check_kind("experiment", experiment, Experiment, "an Experiment")

@@ -137,88 +137,88 @@ LOOKS = {  # seconds between two, in words and in numbers, where there are any; 
 class Experiment:
     """A training as data: model, data set, update rule, agents. Wrong values raise `ConfigurationError`.
 
-    What is trained on what, by which rules, by whom and how long; the first three are always given:
+    Model, data, optimizers, agents and duration; the first three are required:
 
-    model          a name ('lenet', 'mlp'), a class or function that gives a network, or a network: a module
-                   of the framework's, a `Network`, or the path of an .onnx file, which is read at once; with
-                   executor='jax' a model of Flax or Equinox, or a function that gives a pair of
+    model          a name ('lenet', 'mlp'), a class or function that makes a network, or a network: a module
+                   of the framework, a `Network`, or the path of an .onnx file, which is read at once; with
+                   executor='jax' a model of Flax or Equinox, or a function that returns a pair of
                    functions (init, apply)
     dataset        a name ('digits', 'mnist', ...) or a `Dataset`
     optimizer      level 2: the update rule, such as `Momentum(0.1, 0.9)`; or an optimizer of PyTorch or
                    Keras, such as `functools.partial(torch.optim.AdamW, lr=0.001)`
     distributed    level 3: a `DistributedOptimizer` class or instance
-    topology       who talks with whom; its size is the number of agents, or with a mesh that of replicas
-    agents         how many; by default 2, or as many as topology or mesh have
+    topology       which agents communicate; its size is the number of agents, or of replicas with a mesh
+    agents         their number; by default 2, or that of the topology or the mesh
     mesh           replicas × stages × parts, where agents share one network, such as `Mesh(2, stages=3)`
-    batch_size     samples an agent (of a mesh: a replica) and step, with `accumulate` a piece of it; a
+    batch_size     samples per agent (with a mesh: per replica) and step, with `accumulate` per piece; a
                    schedule such as `Piecewise(32, {10: 128})` changes it
     epochs         passes over the training samples
-    seed           of everything that is drawn: parameters, order of samples, transformations
+    seed           of all random numbers: parameters, order of samples, transformations
 
     The network:
 
     model_kwargs   arguments of the model
     loss           what is minimized, such as `SoftmaxCrossEntropyLoss()`; a loss of PyTorch, or any function
-                   of (output, labels) that gives a tensor of one number, or (sum, weight); "model": what the
-                   model gives itself
-    executor       level 1: what makes the executor on the agent; a framework's name such as 'numpy' means its
-                   `from_model`
+                   of (output, labels) that returns a tensor of one number, or (sum, weight); "model": the
+                   loss that the model computes itself
+    executor       level 1: the function that makes the executor on the agent; a framework's name such as
+                   'numpy' means its `from_model`
     executor_kwargs arguments of that function
-    precision      'float32' (as the model is), 'bfloat16' or 'float16' with parameters, gradients and
-                   exchange in float32, 'tf32' on a GPU, or 'float64' throughout
-    accumulate     a step's batch is that many times `batch_size`, computed piece by piece, exchanged once
+    precision      'float32' (the model's own), mixed precision 'bfloat16' or 'float16' with parameters,
+                   gradients and exchange in float32, 'tf32' on a GPU, or 'float64' throughout
+    accumulate     gradient accumulation: this many pieces of `batch_size` in a step, with one exchange
     compile        whether the framework compiles the network
-    recompute      whether the backward pass computes again what would take memory until then
+    recompute      activation checkpointing: whether the backward pass recomputes activations
 
     The data:
 
     dataset_kwargs arguments of the data set
-    train_sampler  in which order samples come, such as `ShuffleSampler()`
-    transformations what is done to each batch, such as `(Crop(32, padding=4), RandomFlip())`
-    prefetch       batches that are prepared while a step computes, where they take time; 0: none
+    train_sampler  the order of the samples, such as `ShuffleSampler()`
+    transformations of each batch, such as `(Crop(32, padding=4), RandomFlip())`
+    prefetch       batches that are prepared while a step computes, if that takes time; 0: none
 
     The agents:
 
-    servers        how many parameter servers, where the distributed optimizer uses them; see `Servers`
-    communicator   the backend; 'auto' chooses by where the agents are
-    encryption     whether what agents and servers send to other machines travels under TLS; False: as it is
-    threads        of the framework, an agent
+    servers        the number of parameter servers, or `Servers`, if the distributed optimizer uses them
+    communicator   the backend; 'auto' chooses by the agents' nodes and devices
+    encryption     whether messages to other machines are sent under TLS; False: plainly
+    threads        of the framework, per agent
     cpus_per_agent what Ray reserves for an agent; fractions are allowed
-    gpus_per_agent the same of GPUs; None: where it computes on `GPUDevice()`, 1, which then is its own, else
-                   0. With a fraction several agents share a GPU, for which NCCL must be 2.30 or newer
+    gpus_per_agent the same for GPUs; None: 1, the agent's own, if it computes on `GPUDevice()`, else 0.
+                   With a fraction several agents share a GPU, for which NCCL must be 2.30 or newer
     timeout_seconds bound on every wait of an agent for another
 
-    Agents that are gone, stuck, late or slow:
+    Faults, failure detector, elasticity, stragglers:
 
     on_failure     when an agent dies: 'stop' the run, 'continue' without it, 'restart' it while all wait, or
                    'replace' it: the others train on while another starts
-    min_agents     with fewer agents the run ends; while another one starts, the others wait for it
+    min_agents     with fewer agents the run ends; if replacements are starting, the others wait for them
     max_failures   deaths that a run survives, of agents and servers together; -1: any number
-    stuck_seconds  an agent that makes no progress for so long while others wait for it is dead, and so is a
-                   server that gives no answer; 0: never
-    heartbeat_seconds  an agent that gives no sign of life for so long is told of in an event
-    keep_batch     when agents are fewer or more: the batch of an 'agent' stays, or the 'global' one, of which
-                   each then takes more
-    scale_rate     how the learning rate follows the global batch B, planned B₀: 'none', 'linear' (η B / B₀,
+    stuck_seconds  an agent without progress for so long while others wait for it counts as dead, and so does
+                   a server that does not answer; 0: never
+    heartbeat_seconds  an agent without a heartbeat for so long is reported in an event
+    keep_batch     when the number of agents changes: the batch of an 'agent' stays, or the 'global' batch, of
+                   which fewer agents take larger shares
+    scale_rate     learning rate at a global batch B, planned B₀: 'none' (η), 'linear' (η B / B₀,
                    Goyal et al., arXiv:1706.02677) or 'sqrt' (η √(B / B₀), Krizhevsky, arXiv:1404.5997)
-    orphans        with 'continue' the samples of an agent that is gone: 'left_out', or 'taken_over' by the
-                   others: as soon as they form a group anew, and where they need none, from the next epoch on
-    late           agents that join when the others train already, such as `(Late(agent=3, seconds=5),)`
-    slow           agents that compute slowly by plan, such as `(Slowdown(agent=3, factor=4),)`
+    orphans        with 'continue' the samples of a dead agent: 'left_out', or 'taken_over' by the others: as
+                   soon as they form a new group, or from the next epoch on if they need none
+    late           agents that join later, such as `(Late(agent=3, seconds=5),)`
+    slow           stragglers by plan, such as `(Slowdown(agent=3, factor=4),)`
 
     Observation:
 
-    events         what happens around the training, such as `(StopAtAccuracy(0.98), Checkpoint())`
+    events         callbacks, such as `(StopAtAccuracy(0.98), Checkpoint())`
     evaluate       whether every epoch, and every call of train, ends with an evaluation: on the test split,
-                   or, where the data set has one to validate on, on that, and at the call's end on both
-    evaluate_test  whether epochs end with one on the test split although there is one to validate on
+                   or on the validation split if there is one, and at the end of the call on both
+    evaluate_test  whether epochs are also evaluated on the test split if there is a validation split
     warmup_steps   steps at the start whose times are recorded as phase 'warmup'
-    monitor_seconds  between two looks at each node's processors, memory and energy; 0: none
-    mirror_seconds   between two looks of Ray's metrics, for Prometheus, at each actor; 0: they show nothing
-    save_model     whose model a run that completes keeps: that of the first 'agent', which has evaluated it,
-                   the 'mean' of all, the 'servers', or 'no'
-    save_model_bytes  a larger model is not kept
-    name           of the run, for people; it does not count for the hash
+    monitor_seconds  between two samples of each node's processors, memory and energy; 0: none
+    mirror_seconds   between two exports of each actor's metrics to Ray, for Prometheus; 0: none
+    save_model     the model that a completed run saves: that of the first 'agent', which has evaluated it,
+                   the 'mean' of all, that of the 'servers', or 'no'
+    save_model_bytes  a larger model is not saved
+    name           of the run, for people; it is not part of the hash
     """
 
     model: Any
@@ -440,7 +440,7 @@ class Experiment:
 
     @property
     def replicas(self) -> int:
-        """The number of networks that are trained: of a mesh its replicas, else one an agent."""
+        """The number of networks that are trained: the replicas of a mesh, otherwise one per agent."""
         assert self.topology is not None
         return self.topology.agents
 

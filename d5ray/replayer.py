@@ -1,4 +1,4 @@
-"""Replays the schedule of a real run in the simulation: the proof that it did what its algorithm says"""
+"""Replays the schedule of a real run in the simulation, to prove that the run followed its algorithm"""
 
 import json
 import tempfile
@@ -46,12 +46,11 @@ class Replay:
 
 @as_before()
 def replay(run: Run | str | Path, *, trust: bool = False) -> Replay:
-    """Do again, in the simulation, exactly what the agents of an asynchronous run did, in its order.
+    """Repeat in the simulation, in the recorded order, exactly what the agents of an asynchronous run did.
 
-    trust: run the user's own code that lies in the run's folder, although no run of this user's made it.
-    Raises `ConfigurationError` for a folder with such code otherwise, for a run that kept no schedule or one
-    that no run can have, that was not completed, in which agents came and went, or that another version of
-    d5ray made.
+    trust: execute user code in the run's folder, even if no run of this user made it. Otherwise raises
+    `ConfigurationError` for a folder with such code; also for a run without a schedule or with an impossible
+    one, a run that was not completed, in which agents joined or left, or of another version of d5ray.
     """
     found = run if isinstance(run, Run) else Run.find(check_path("run", run))
     experiment, expected = _kept(found, trust)

@@ -40,21 +40,21 @@ def simulate(
 ) -> SimulatedGroup:
     """The experiment's agents in this process, ready to train. Use it as a context manager, like `launch`.
 
-    Their gradients are real, their times are virtual: network says what messages cost, compute how long a
-    gradient takes, and the experiment's `slow` who takes longer. Everything else takes no time. The same
-    seed gives the same parameters and the same tables, to the last bit on the same processor with the same
-    libraries; only the run's name differs. The program's own random streams, threads, modes and environment
-    are as before after every call, of this and of the group's methods.
+    Their gradients are real, their times are virtual: `network` models the time of messages, `compute` that
+    of a gradient, and the experiment's `slow` the stragglers. Everything else takes no time. The same seed
+    gives bitwise equal parameters and tables on the same processor with the same libraries; only the run's
+    name differs. Calls of this function and of the group's methods leave the program's random streams,
+    threads, modes and environment unchanged.
 
-    root: the folder in which the run's own is made, by default `runs_root()`. order: of what agents ask of
-    servers and of each other, by default as it arrives.
-    faults: what happens by plan, at virtual times; what follows is the experiment's `on_failure`, as on
-    real agents; with 'replace' an agent starts for two virtual seconds. failures: agents that die, the same
+    root: the folder for the run's own folder, by default `runs_root()`. order: of the requests of agents to
+    servers and to each other, by default that of their arrival.
+    faults: faults to inject at virtual times; they are handled by the experiment's `on_failure`, as on real
+    agents; with 'replace' an agent takes two virtual seconds to start. failures: agents that die, the same
     as `Faults().kill(agent=…, at_seconds=…)`.
-    resume: a checkpoint to go on from, as for `launch`, of a simulated run or a real one; the virtual clock
-    begins at 0 again.
-    Raises `ConfigurationError` and `DataError` for what does not fit, `StorageError` where the run cannot
-    be written.
+    resume: the checkpoint to resume from, as for `launch`, of a simulated run or a real one; the virtual
+    clock begins at 0 again.
+    Raises `ConfigurationError` and `DataError` for settings that do not fit, `StorageError` if the run
+    cannot be written.
     """
     check_kind("experiment", experiment, Experiment, "an Experiment")
     check_shadowing()

@@ -1,4 +1,4 @@
-"""Deploys a network on operator executors: processes of their own, each with one of its stages or parts"""
+"""Deploys a network on operator executors: processes, each with one of its stages or parts"""
 
 import math
 from collections.abc import Mapping
@@ -56,23 +56,23 @@ def deploy(
 ) -> "DeployedNetwork":
     """Compute a network by stages × parts `OperatorExecutor` actors. Use it as a context manager.
 
-    Every executor holds its piece of the network and nothing else of it. What one makes and another reads
-    travels by send and receive of their communicator; on actor calls go the batch, and what is asked for.
+    Every executor holds only its own piece of the network. Tensors between pieces are sent by their
+    communicator; actor calls carry only the batch and the requested results.
 
     network          of one input (batch, ...) and one output, to which labels and a loss are added, or one
                      that has them (`labelled`)
     mesh             of one replica: stages, schedule, micro-batches, recomputation, parts and their split
     loss             of the scores, by default `SoftmaxCrossEntropyLoss()`
-    device           of every executor, by default the framework's own: of CuPy a GPU, else the processor
+    device           of every executor, by default the framework's own: a GPU for CuPy, else the CPU
     threads          of every executor's framework
-    seed             of what the network draws at random in training
-    communicator     the backend; 'auto' chooses by where the executors are
-    encryption       whether what executors send to other machines travels under TLS; False: as it is
-    timeout_seconds  within which executors that wait for one another must hear something
+    seed             of the network's random numbers in training
+    communicator     the backend; 'auto' chooses by the executors' nodes and devices
+    encryption       whether messages to other machines are sent under TLS; False: plainly
+    timeout_seconds  the bound on waits of executors for one another
     pass_seconds     the most that one call may take
     address          of a Ray cluster, as in `launch`; quiet: whether Ray prints nothing
 
-    Raises `ConfigurationError` for what does not fit, before anything is started, and `PlacementError` where
+    Raises `ConfigurationError` for settings that do not fit, before anything starts, and `PlacementError` if
     the cluster cannot place the executors or does not answer. After an error nothing is left running.
     """
     check_count("threads", threads)
@@ -127,14 +127,14 @@ def deploy(
 
 @final
 class DeployedNetwork:
-    """A network whose stages and parts lie in as many `OperatorExecutor` actors; `deploy` makes it.
+    """A network with each stage and part in its own `OperatorExecutor` actor; `deploy` makes it.
 
-    A call that an executor fails in, or does not survive, raises `AgentError` with its stage and part, and
-    all executors end.
+    If an executor fails or dies during a call, it raises `AgentError` with its stage and part, and all
+    executors end.
 
     mesh       the stages and parts
-    places     node and process of every executor; they are counted by stage, then part
-    last_pass  what the last `inference_and_backprop` took, and how large its bubble was
+    places     node and process of every executor, ordered by stage, then part
+    last_pass  the times and the bubble of the last `inference_and_backprop`
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class DeployedNetwork:
         return float(loss)
 
     def evaluate(self, inputs: Array, labels: Array) -> Evaluation:
-        """Mean loss, and accuracy where the loss classifies, over all the samples, in evaluation mode."""
+        """Mean loss, and accuracy if the loss classifies, over all the samples, in evaluation mode."""
         self._check(inputs, labels)
         found: Evaluation = self._asked("evaluate", inputs, labels)[0]
         return found
@@ -183,7 +183,7 @@ class DeployedNetwork:
         return owned(self._shares.whole(self._asked("gradients")))
 
     def state(self) -> Parameters:
-        """A copy of what training changes beside the parameters, such as running means, by name."""
+        """A copy of the state that training changes beside the parameters, such as running means, by name."""
         return owned(self._shares.whole(self._asked("state")))
 
     def feed(self, parameters: Mapping[str, Array]) -> None:

@@ -1,4 +1,4 @@
-"""Resize: let a run that is going on have fewer agents, or more again, from a step that all reach together"""
+"""Resize: change the number of agents of a running run, at a step that all reach together"""
 
 from typing import Any
 
@@ -9,16 +9,15 @@ from d5ray.checks import check_address, check_count, check_kind
 
 
 def resize(run: TrainingRun | str = "last", *, agents: int, address: str | None = None) -> None:
-    """Let a run have this number of agents, from its `min_agents` to its experiment's `agents`.
+    """Change the number of agents of a run, to a number from its `min_agents` to its experiment's `agents`.
 
-    run: what `launch` or `simulate` gave, or the name of a run that is going on in a Ray cluster, or its
-    beginning. Agents leave or come at a step that all reach together, a little later; newcomers start while
-    the others train. What a step takes then, and at which rate, say `keep_batch` and `scale_rate`; every
-    sample of an epoch is drawn once. An event `agents_changed` tells when it was so.
+    run: the result of `launch` or `simulate`, or the name, or its beginning, of a running run in a Ray
+    cluster. Agents leave or join a little later, at a step that all reach together; newcomers start while
+    the others train. `keep_batch` and `scale_rate` determine the batch and the learning rate afterwards;
+    every sample of an epoch is drawn once. An event `agents_changed` records the change.
 
-    address: of the cluster, as for `d5ray.running`. Raises `ConfigurationError` for a number that the run
-    cannot have, such as one that is no multiple of a mesh's stages × parts, and for a rule whose agents do
-    not wait for each other.
+    address: of the cluster, as for `d5ray.running`. Raises `ConfigurationError` for an impossible number,
+    such as one that is not a multiple of a mesh's stages × parts, and for asynchronous optimizers.
     """
     check_kind("run", run, TrainingRun | str, "what launch or simulate gave, or the name of a run")
     check_count("agents", agents, 1)

@@ -1,4 +1,4 @@
-"""Runs that are going on in a Ray cluster, asked through their aggregators from anywhere in it"""
+"""Running runs of a Ray cluster, queried through their aggregators from anywhere in it"""
 
 import os
 import time
@@ -89,11 +89,11 @@ class _Aggregator(QuerySource):
 
 
 def running(name: str = "last", address: str | None = None) -> RunningRun:
-    """The run with this name, or beginning, that is going on in a Ray cluster; "last": the youngest.
+    """The running run of a Ray cluster with this name, or beginning of a name; "last": the newest.
 
     address: of the cluster; by default the Ray that this program uses, RAY_ADDRESS, the one that the run's
-    folder names, or the one of this machine. Raises `ConfigurationError` where no such run is going on, and
-    `PlacementError` where no Ray answers.
+    folder names, or that of this machine. Raises `ConfigurationError` if no such run is running, and
+    `PlacementError` if no Ray answers.
     """
     if not ray.is_initialized() or address is not None:
         where = address or os.environ.get("RAY_ADDRESS") or _address_of(name) or "auto"

@@ -1,4 +1,4 @@
-"""Policies for buffers, a model's state that no gradient trains, such as BatchNorm's running statistics"""
+"""Policies for buffers, a model's state that is not trained, such as BatchNorm's running statistics"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -10,21 +10,21 @@ from d5ray.training.arrays import bits, copy_of, zeros_like
 
 
 class BufferPolicy(ABC):
-    """A policy: an agent's own samples made its statistics, and another agent's may differ."""
+    """A policy for statistics that come from an agent's own samples, and so differ between agents."""
 
     @abstractmethod
     def settle(self, communication: Communicator, untrained: Any, counters: Iterable[Any]) -> None:
-        """Make the state what is evaluated. All agents call it, before an evaluation and at the end.
+        """Set the state for an evaluation. All agents call it, before an evaluation and at the end.
 
-        untrained: flat array (m,) of a floating type, of the executor; m may be 0. counters: its arrays of
-        integers and booleans, such as how many batches a running mean has seen.
+        untrained: the executor's flat array (m,) of a floating-point type; m may be 0. counters: its arrays
+        of integers and booleans, such as the number of batches in a running mean.
         """
 
 
 @final
 @dataclass(frozen=True)
 class LocalBuffers(BufferPolicy):
-    """Every agent keeps its own buffers: right where the agents' models differ, and nothing is exchanged."""
+    """Every agent keeps its own buffers, without communication: for agents whose models differ."""
 
     def settle(self, communication: Communicator, untrained: Any, counters: Iterable[Any]) -> None:
         pass
@@ -33,11 +33,11 @@ class LocalBuffers(BufferPolicy):
 @final
 @dataclass(frozen=True)
 class SynchronizedBuffers(BufferPolicy):
-    """The mean of all agents' statistics for everyone; counters are rank 0's, which has every batch.
+    """The mean of the statistics on all agents; counters are rank 0's, which has every batch.
 
-    What agrees on all agents to the last bit, such as a mask or a table, stays as it is. A mean of running
-    means is the running mean of all samples where the agents' batches are of one size. A mean of running
-    variances lacks the variance of the agents' means about their common one.
+    Buffers that are bitwise equal on all agents, such as a mask or a table, stay unchanged. A mean of running
+    means is the running mean over all samples if the agents' batches have equal size. A mean of running
+    variances lacks the variance of the agents' means around their common mean.
     """
 
     def settle(self, communication: Communicator, untrained: Any, counters: Iterable[Any]) -> None:
@@ -66,7 +66,7 @@ def _average(communication: Communicator, values: Any) -> None:
 @final
 @dataclass(frozen=True)
 class FromRankZero(BufferPolicy):
-    """Buffers of rank 0 for everyone, as `DistributedDataParallel` does it."""
+    """Rank 0's buffers on all agents, as under `DistributedDataParallel`."""
 
     def settle(self, communication: Communicator, untrained: Any, counters: Iterable[Any]) -> None:
         if len(untrained):

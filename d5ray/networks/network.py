@@ -1,4 +1,4 @@
-"""Network: an ONNX graph that one can look at and change, and that is valid after every change."""
+"""Network: an ONNX graph that you can inspect and change, and that is valid after every change."""
 
 import dataclasses
 import gc
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 @final
 class Network(NetworkView):
-    """Nodes, and the tensors between them, in the meaning of ONNX's newest operator set; no framework in it.
+    """Nodes and tensors with the semantics of ONNX's newest operator set, independent of any framework.
 
-    Tensors are known by their names. What comes from outside are `inputs`; `parameters`, which are trained;
-    `constants`, which are not; and `state`, which a training step replaces by an output of a node, such as
-    the running mean of a BatchNormalization. Everything else is made by a node.
+    Tensors are identified by their names. `inputs` are given in every call; `parameters` are trained,
+    `constants` are not; `state` is replaced by an output of a node in a training step, such as the running
+    mean of a BatchNormalization. All other tensors are outputs of nodes.
 
     >>> network = Network("line")
     >>> x = network.add_input("x", TensorDescriptor("float32", ("batch", 3)))
@@ -45,9 +45,8 @@ class Network(NetworkView):
     >>> network.outputs
     mappingproxy({'y': float32 (batch, 2)})
 
-    Every change is checked as a whole and undone if it does not fit; `changes` makes several ones of which
-    only the end need be valid. What the attributes give is not to be changed, and stays what it is when the
-    network changes.
+    Every change is checked and undone if it is invalid; `changes` combines several of which only the result
+    must be valid. Do not change the values of the attributes; they stay the same when the network changes.
     """
 
     def __init__(self, name: str = "network") -> None:
@@ -57,7 +56,7 @@ class Network(NetworkView):
 
     @classmethod
     def from_onnx(cls, source: "str | PathLike[str] | bytes | onnx.ModelProto") -> "Network":
-        """The network of an ONNX file, of its bytes, or of a model that is in memory.
+        """The network of an ONNX file, of its bytes, or of a model in memory.
 
         Older operator sets are converted to the newest, functions of the model's own are inlined, Constant
         nodes become constants. Nothing is executed, and no file is read but this one and the data files that
@@ -81,7 +80,7 @@ class Network(NetworkView):
     @classmethod
     @as_before()
     def from_model(cls, model: Any, *samples: Any, **options: Any) -> "Network":
-        """The network of a PyTorch module, of which sample inputs tell the shapes, or of a Keras model.
+        """The network of a PyTorch module, with sample inputs for the shapes, or of a Keras model.
 
         It is `network_of` in `d5ray.frameworks.torch` or `.tensorflow`, which see, for what the model is.
         """
@@ -101,7 +100,7 @@ class Network(NetworkView):
 
     @contextmanager
     def changes(self) -> Iterator["Network"]:
-        """A context for several changes as one: checked at its end, all undone if that or anything fails."""
+        """A context that combines several changes: checked at its end, all undone if anything fails."""
         if self._pending is not None:
             yield self
             return
@@ -116,33 +115,33 @@ class Network(NetworkView):
             self._pending = None
 
     def add_input(self, name: str, descriptor: TensorDescriptor) -> str:
-        """Add a tensor that the network is given from outside in every call; gives its name back."""
+        """Add an input tensor, given in every call; returns its name."""
         self._change(name, inputs={**self._graph.inputs, name: descriptor})
         return name
 
     def add_output(self, name: str) -> None:
-        """Let a tensor be one that the network gives."""
+        """Make a tensor an output of the network."""
         self._change(outputs=(*self._graph.outputs, name))
 
     def add_parameter(self, name: str, value: Any) -> str:
-        """A tensor that is trained, of a floating-point type; copied. The name is given back."""
+        """Add a trained tensor of a floating-point type; copied. Returns its name."""
         self._change(name, parameters={**self._graph.parameters, name: _trainable(name, value)})
         return name
 
     def add_constant(self, name: str, value: Any) -> str:
-        """A tensor that never changes; copied. The name is given back."""
+        """Add a tensor that never changes; copied. Returns its name."""
         self._change(name, constants={**self._graph.constants, name: _kept(value)})
         return name
 
     def add_state(self, name: str, value: Any) -> str:
-        """A tensor that a training step replaces, as a BatchNormalization its running mean; copied."""
+        """Add a tensor that a training step replaces, such as a running mean; copied. Returns its name."""
         self._change(name, state_values={**self._graph.state_values, name: _kept(value)})
         return name
 
     def add_node(self, node: Node) -> Node:
-        """Let the network compute something more; the node is given back, with a name if it had none.
+        """Add a node; returns it, with a name if it had none.
 
-        The tensors that it reads must be there, those that it makes must not.
+        Its input tensors must exist, its output tensors must not.
         """
         taken = {each.name for each in self._graph.nodes}
         named = edits.normalized(node, node.name or edits.free(node.type, taken))
@@ -150,7 +149,7 @@ class Network(NetworkView):
         return named
 
     def add_edge(self, tensor: str, node: Node | str, slot: int) -> None:
-        """Let a node read a tensor as its input number `slot`, instead of what it read there, if anything."""
+        """Make a tensor input number `slot` of a node, replacing a previous one."""
         self._turn(edits.connected(self._graph, tensor, self._own(node), slot))
 
     def add_loss(
@@ -161,7 +160,7 @@ class Network(NetworkView):
         loss: str = "loss",
         classes_axis: int = 1,
     ) -> str:
-        """Let the network compare scores with labels, a new input, in an output `loss`; gives its name.
+        """Add a new input for labels and an output `loss` that compares scores with them; returns its name.
 
         kind: SoftmaxCrossEntropyLoss or NegativeLogLikelihoodLoss, whose labels are classes' numbers, int64,
         in the scores' shape without the axis of the classes; or MeanSquaredError, whose labels are like the
@@ -181,19 +180,19 @@ class Network(NetworkView):
         return loss
 
     def remove_input(self, name: str) -> None:
-        """Let the network no longer be given this, which nobody reads."""
+        """Remove an input that no node reads."""
         self._check_among("input", name, self._graph.inputs)
         self._change(inputs={each: kind for each, kind in self._graph.inputs.items() if each != name})
 
     def remove_output(self, name: str) -> None:
-        """Let the network no longer give this tensor."""
+        """Remove an output; the tensor stays."""
         self._check_among("output", name, self._graph.outputs)
         self._change(outputs=tuple(each for each in self._graph.outputs if each != name))
 
     def remove_node(self, node: Node | str) -> None:
-        """Take out a node of whose outputs nobody makes use; `bypass` and `replace` take out any other.
+        """Remove a node whose outputs are unused; `bypass` and `replace` remove other nodes.
 
-        Parameters, constants and state that only it read go with it, here and wherever a last reader goes.
+        Parameters, constants and state that only it read are removed too, as with every last reader.
         """
         own = self._own(node)
         if self._pending is None:
@@ -201,17 +200,17 @@ class Network(NetworkView):
         self._turn(edits.without(self._graph, own))
 
     def remove_edge(self, tensor: str, node: Node | str, slot: int | None = None) -> None:
-        """Let a node no longer read a tensor, which must be an optional input of it, or one of any number.
+        """Remove a tensor from a node's inputs; it must be optional, or one of a variable number.
 
-        slot: which of its inputs is meant, where it reads the tensor more than once.
+        slot: the number of the input, if the node reads the tensor more than once.
         """
         self._turn(edits.disconnected(self._graph, tensor, self._own(node), slot))
 
     def replace(self, node: Node | str, *by: Node) -> tuple[Node, ...]:
-        """Put one or several nodes in the place of one; they are given back, with names if they had none.
+        """Replace a node by one or several; returns them, with names if they had none.
 
-        Together they must make those of its outputs that somebody reads; an operator of one's own is a node
-        of the domain and type under which it is registered.
+        Together they must have its outputs that are read; an operator of your own is a node of the domain and
+        type under which it is registered.
         """
         own = self._own(node)
         if not by:
@@ -224,21 +223,21 @@ class Network(NetworkView):
         return changed.nodes[place : place + len(by)]
 
     def bypass(self, node: Node | str) -> None:
-        """Take out a node; who read its first output reads its first input instead."""
+        """Remove a node; readers of its first output read its first input instead."""
         self._turn(edits.bypassed(self._graph, self._own(node)))
 
     def rename(self, old: str, new: str) -> None:
-        """Give a tensor another name, wherever it is made, read, or asked for."""
+        """Rename a tensor wherever it is used."""
         self._check_tensor(old)
         self._check_new(new)
         self._turn(edits.renamed(self._graph, old, new))
 
     def rename_node(self, node: Node | str, new: str) -> None:
-        """Give a node another name."""
+        """Rename a node."""
         self._turn(edits.renamed_node(self._graph, self._own(node), new))
 
     def feed_tensor(self, name: str, value: Any) -> None:
-        """Give a parameter, a constant, or a state another value of its type; copied.
+        """Set the value of a parameter, a constant, or a state, of its type; copied.
 
         An executor of the network uses it from its next pass on.
         """
@@ -260,7 +259,7 @@ class Network(NetworkView):
         raise ConfigurationError(f"{name!r} cannot be fed: it is {where}")
 
     def copy(self) -> "Network":
-        """A network of its own with the same nodes; the values are shared until one is replaced."""
+        """An independent network with the same nodes; values are shared until one is replaced."""
         other = type(self)()
         other._state = Inferred(self._settled(), self._state.descriptors)
         return other
@@ -275,9 +274,9 @@ class Network(NetworkView):
         return other
 
     def with_values(self, values: Mapping[str, Any]) -> "Network":
-        """A copy with these values of its parameters and state, in its own types; others stay as they are.
+        """A copy with these values of parameters and state, in its own types; others stay.
 
-        Raises `ConfigurationError` for a name that it has not, and for another shape.
+        Raises `ConfigurationError` for an unknown name, and for another shape.
         """
         other = self.copy()
         known = {**self.parameters, **self.state_values}
@@ -296,10 +295,10 @@ class Network(NetworkView):
         return other
 
     def part(self, nodes: Iterable[Node | str], outputs: Iterable[str], name: str = "") -> "Network":
-        """A network of its own of these nodes, in the order in which they are given, and these outputs.
+        """An independent network of these nodes, in the given order, with these outputs.
 
-        What they read of other nodes becomes an input; parameters, constants and state that they read are
-        its own, their values shared until one is replaced.
+        Outputs of other nodes that they read become inputs; it has its own parameters, constants and state
+        that they read, whose values are shared until one is replaced.
         """
         graph = self._settled()
         own = [self._own(node) for node in nodes]

@@ -1,4 +1,4 @@
-"""Loss: turns a network's output and its targets into one number"""
+"""Loss: one number from a network's output and its targets"""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar

@@ -1,4 +1,4 @@
-"""Numbers that change while a model is trained, by step or by epoch"""
+"""Schedules: hyperparameters as functions of the step or the epoch"""
 
 import math
 from abc import ABC, abstractmethod
@@ -27,23 +27,23 @@ class Schedule(ABC):
 
     @final
     def at(self, step: int, epoch: int) -> float:
-        """The number at a step of the training, which lies in this epoch; both from 0."""
+        """The value at a step of the training in this epoch; both from 0."""
         return float(self.value(epoch if self.unit == "epoch" else step))
 
     @abstractmethod
     def value(self, time: int) -> float:
-        """The number at a time, from 0, in the schedule's unit."""
+        """The value at a time, from 0, in the schedule's unit."""
 
     @property
     def changes(self) -> tuple[int, ...]:
-        """Times at which something is planned to happen; what lies after the end of a run never does."""
+        """The times of planned changes; those after the end of a run never happen."""
         return ()
 
 
 @final
 @dataclass(frozen=True)
 class Piecewise(Schedule):
-    """`start`, then from each of the times on the number that stands there: Piecewise(0.1, {30: 0.01})."""
+    """`start`, then from each of the times on the value given for it: Piecewise(0.1, {30: 0.01})."""
 
     start: float
     values: Mapping[int, float]
@@ -119,8 +119,7 @@ class Polynomial(Schedule):
 class OneCycle(Schedule):
     """A cycle: peak / `start_divisor` to peak in `rise` of the length, then to the start / `final_divisor`.
 
-    Both ways are half a cosine (Smith and Topin, arXiv:1708.07120, as in PyTorch). By steps, unless the unit
-    says otherwise.
+    Both parts are half a cosine (Smith and Topin, arXiv:1708.07120, as in PyTorch). By default by steps.
     """
 
     peak: float
@@ -152,10 +151,10 @@ class OneCycle(Schedule):
 @final
 @dataclass(frozen=True)
 class WarmUp(Schedule):
-    """A straight line from `start` to what follows: a number, or a schedule that goes on from there.
+    """A linear warm-up from `start` to what follows: a number, or a schedule that continues from there.
 
-    t / length of the way at time t; `after` counts its own time from the beginning of the run, as warm-ups of
-    large batches do (Goyal et al., arXiv:1706.02677).
+    It has covered t / length at time t; `after` counts its own time from the beginning of the run, as in
+    warm-ups of large batches (Goyal et al., arXiv:1706.02677).
     """
 
     after: float | Schedule
@@ -189,9 +188,9 @@ class WarmUp(Schedule):
 @final
 @dataclass(frozen=True)
 class InverseTo(Schedule):
-    """start · other(0) / other(t), at most `limit`: a batch size that grows where a learning rate would fall.
+    """start · other(0) / other(t), at most `limit`: a batch size that grows where a rate would decay.
 
-    It counts as the other one does (Smith, Kindermans, Ying, Le, arXiv:1711.00489).
+    It has the unit of the other schedule (Smith, Kindermans, Ying, Le, arXiv:1711.00489).
     """
 
     start: float
@@ -225,7 +224,7 @@ class InverseTo(Schedule):
 @final
 @dataclass(frozen=True)
 class Multiplied(Schedule):
-    """factor · other(t): a learning rate for another batch than the one that it was chosen for."""
+    """factor · other(t): a learning rate scaled to another batch size than the one it was chosen for."""
 
     other: Schedule
     factor: float
@@ -249,7 +248,7 @@ class Multiplied(Schedule):
 @final
 @dataclass(frozen=True)
 class Computed(Schedule):
-    """function(t), whatever it is."""
+    """The value of any function(t)."""
 
     function: Callable[[int], float]
 

@@ -1,4 +1,4 @@
-"""Stragglers by plan: how much longer than others an agent computes, on real machines and simulated ones"""
+"""Stragglers by plan: agents whose computations take longer, on real machines and simulated ones"""
 
 import math
 from abc import ABC, abstractmethod
@@ -27,7 +27,7 @@ class StragglerModel(ABC):
 @final
 @dataclass(frozen=True)
 class Slowdown(StragglerModel):
-    """A straggler: one agent that computes `factor` times as long as it would."""
+    """A straggler: one agent whose computations take `factor` times as long."""
 
     agent: int
     factor: float

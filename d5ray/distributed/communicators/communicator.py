@@ -1,4 +1,4 @@
-"""Communicator: the operations by which agents exchange arrays, in place, and the count of what they moved"""
+"""Communicator: the operations by which agents exchange arrays, in place, and the count of their traffic"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,12 +26,12 @@ class Communicator(Backend):
     """The members of a group exchange contiguous arrays of equal size and type, in place.
 
     Arrays are of NumPy or PyTorch (host memory), or of CuPy or PyTorch (a device), as the backend says.
-    Every operation is called by all members in the same order, or by both ends of a pair. A wait is
-    bounded: `PeerLost` is raised when a member is gone or silent; members that call different things get a
-    `ConfigurationError` that names them. Traffic is counted here and nowhere else. A backend fills the
-    methods of `Backend`.
+    Every operation is called by all members in the same order, or by both ends of a pair. Every wait is
+    bounded: `PeerLost` is raised if a member is gone or silent; members that call different operations get a
+    `ConfigurationError` that names them. Traffic is counted only here. A backend implements the methods of
+    `Backend`.
 
-    Where members split an array among them, `bounds` says who has which part.
+    If members divide an array among them, `bounds` gives the part of each.
     """
 
     def __init__(self, group: Group, topology: Topology) -> None:
@@ -63,7 +63,7 @@ class Communicator(Backend):
 
     @final
     def reduce_scatter(self, array: Any, operation: str = "sum") -> slice:
-        """This member's part of the array ← operation over all members' arrays; the rest is undefined then.
+        """This member's part of the array ← operation over all members' arrays; the rest becomes undefined.
 
         Returns the part as a slice of the flat array, see `bounds`. `all_gather` completes it.
         """
@@ -85,7 +85,7 @@ class Communicator(Backend):
     def all_gather(self, array: Any) -> None:
         """array ← every member's own part of it, see `bounds`; the other parts need not be set before.
 
-        An array (members, n) gathers one row a member.
+        An array (members, n) gathers one row per member.
         """
         flat = self._native(array)
         with self._timed():
@@ -93,7 +93,7 @@ class Communicator(Backend):
 
     @final
     def all_to_all(self, array: Any) -> None:
-        """Part i of the array ← part `rank` of member i's; there are `size` parts of equal size."""
+        """Part i of the array ← part `rank` of member i's array; there are `size` parts of equal size."""
         flat = self._native(array)
         if len(flat) % self.size:
             raise ConfigurationError(
@@ -132,7 +132,7 @@ class Communicator(Backend):
     def neighbor_average(self, *arrays: Any) -> None:
         """x_i ← Σ_j W_ij x_j with the topology's weights W of this round, for each of the arrays.
 
-        A call is one round of a time-varying topology, whatever the number of arrays.
+        Each call is one round of a time-varying topology, whatever the number of arrays.
         """
         for array in arrays:
             self._check_floating(array, "neighbor_average")
@@ -149,9 +149,9 @@ class Communicator(Backend):
 
     @final
     def neighbor_exchange(self, array: Any) -> dict[int, Any]:
-        """Send the array to the neighbours of this round; what those sent that send to this member, by rank.
+        """Send the array to the neighbours of this round; the arrays from sources, by rank.
 
-        The arrays given back are overwritten by the next call with an array of the same shape and type.
+        The returned arrays are overwritten by the next call with an array of the same shape and type.
         """
         now = self._neighborhood()
         flat = self._native(array)
@@ -207,8 +207,8 @@ class Communicator(Backend):
     ) -> dict[int, Message]:
         """Send bytes (n,) uint8 to members by rank, receive from `sources`, all at once.
 
-        Lengths may differ, and travel ahead as 8 bytes each, unless all know them: `length` is that of every
-        message, or by rank that of the message which comes from there.
+        Lengths may differ, and are sent first as 8 bytes each, unless all know them: `length` is that of
+        every message, or, by rank, that of the message from there.
         """
         senders = tuple(sources)
         for rank in (*outgoing, *senders):
@@ -230,7 +230,7 @@ class Communicator(Backend):
 
     @final
     def neighbor_messages(self, message: Message, length: int | None = None) -> dict[int, Message]:
-        """Send bytes to the neighbours of this round; gives those that came, by rank."""
+        """Send bytes to the neighbours of this round; returns those received, by rank."""
         now = self._neighborhood()
         received = self.exchange_messages(dict.fromkeys(now.targets, message), now.sources, length)
         self.round += 1
@@ -242,7 +242,7 @@ class Communicator(Backend):
     def subgroup(self, ranks: Sequence[int], topology: Topology | None = None) -> "Communicator":
         """The group of some members, in the order given: ranks[0] is its rank 0. Those members call it.
 
-        Its traffic is counted in this communicator's. topology: by default complete.
+        Its traffic is included in this communicator's. topology: by default complete.
         """
         members = tuple(ranks)
         for rank in members:
@@ -269,8 +269,8 @@ class Communicator(Backend):
 
         The caller computes on and then calls `handle.wait()`.
 
-        They run one after the other, in the order in which they were started, beside what is called
-        meanwhile; every member starts the same ones in the same order.
+        They run one after the other, in the order in which they were started, concurrently with operations
+        called meanwhile; every member starts the same ones in the same order.
         """
         if self._background is None:
             everyone = tuple(range(self.size))
@@ -280,7 +280,7 @@ class Communicator(Backend):
 
     @final
     def in_background(self) -> "Background[Communicator]":
-        """A background for a group of which no operation is called in the foreground: it needs no clone."""
+        """A background for a group without operations in the foreground: it needs no clone."""
         if self._background is None:
             waiting, self.traffic = self.traffic, Traffic()
             self._background = Background(self, waiting, self.group.timeout_seconds)
@@ -288,7 +288,7 @@ class Communicator(Backend):
 
     @final
     def waits(self) -> list[PresentWait]:
-        """The waits of this member for others as they last now; called from another thread."""
+        """The current waits of this member for others; called from another thread."""
         background = self._background
         alone = background is not None and background.communicator is self
         found = self._waits() if not alone or (background and background.awaited) else []
@@ -305,13 +305,13 @@ class Communicator(Backend):
 
     @final
     def close(self) -> None:
-        """Leave the group and its sub-groups: whoever waits for this member gets `PeerLost` at once."""
+        """Leave the group and its sub-groups: members that wait for this one get `PeerLost` at once."""
         for background in self.leave():
             background.join()
 
     @final
     def leave(self) -> "list[Background[Communicator]]":
-        """Leave the group without waiting for the threads in the background, which are given back."""
+        """Leave the group without waiting for the background threads, which are returned."""
         if self._closed:
             return []
         self._closed = True

@@ -1,4 +1,4 @@
-"""One fault of a plan as data: what happens to whom, when, and for how long"""
+"""One fault of a plan as data: its kind, its target, its time and its duration"""
 
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -22,13 +22,13 @@ class Fault:
     """A fault as `Faults` holds it: made by `Faults().kill(agent=1, at_step=3)` and the like.
 
     kind        'kill', 'stop', 'terminate', 'partition', 'delay', 'lose', 'fill_disk' or 'fill_shared_memory'
-    victim      'agent', 'server', 'aggregator', 'driver', 'raylet', 'gcs' or 'head' where it has one
-    numbers     of the agent or the server; of a partition those agents that are cut off together
+    victim      'agent', 'server', 'aggregator', 'driver', 'raylet', 'gcs' or 'head', if it has one
+    numbers     of the agent or the server; for a partition those agents that are cut off together
     at_step     just before this step of the agent, from 0
-    at_seconds  when the training has gone on for so long
+    at_seconds  seconds after the beginning of the training
     during      the first moment of this name, at `at_step` or later
-    seconds     how long it lasts; None: for ever
-    amount      the seconds of a delay, the share of messages that is lost
+    seconds     its duration; None: for ever
+    amount      the seconds of a delay, or the share of lost messages
     """
 
     kind: str
@@ -100,7 +100,7 @@ class Fault:
 
     @property
     def described(self) -> dict[str, Any]:
-        """The fault for an event's details: kind, victim, and the instant that was planned."""
+        """The fault for an event's details: kind, victim, and the planned time."""
         whom = self.victim or ("agents" if self.numbers else "all")
         if self.numbers:
             whom += " " + ", ".join(map(str, self.numbers))
@@ -108,7 +108,7 @@ class Fault:
 
     @property
     def is_fatal(self) -> bool:
-        """True if a process does not come back from it by itself."""
+        """True if the process does not recover from it by itself."""
         return self.kind in ("kill", "terminate") or (self.kind == "stop" and self.seconds is None)
 
 

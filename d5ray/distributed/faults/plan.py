@@ -19,17 +19,17 @@ EXAMPLE: Final = "kill(agent=1, at_step=3).stop(agent=2, at_step=5, seconds=10)"
 @final
 @dataclass(frozen=True)
 class Faults:
-    """Faults that happen to a run by plan, on real processes and in a simulation alike.
+    """A plan of faults to inject into a run, on real processes and in a simulation.
 
-    It never changes: every method gives a new plan with one fault more.
+    A plan is immutable: every method returns a new plan with one more fault.
 
         d5.launch(experiment, faults=d5.Faults().kill(agent=1, at_step=3).kill("aggregator", at_seconds=2))
 
-    Whom: `agent=1`, `server=0`, or by name 'aggregator', 'driver', 'raylet' (this machine's), 'gcs' or 'head'
-    (both of these). When, one of: at_step, just before this step of the agent, counted from 0; at_seconds,
-    when the training has gone on for so long; during, 'evaluation', 'checkpoint' or 'collective' of an agent,
-    with at_step at that step or later, 'recovery' of the run from another fault, or its 'closing'.
-    Every fault happens once, and is then an event `fault` of the run, with what was planned.
+    Target: `agent=1`, `server=0`, or by name 'aggregator', 'driver', 'raylet' (this machine's), 'gcs' or
+    'head' (both of these). Time, one of: at_step, just before this step of the agent, counted from 0;
+    at_seconds after the beginning of the training; during, 'evaluation', 'checkpoint' or 'collective' of an
+    agent, with at_step at that step or later, 'recovery' of the run from another fault, or its 'closing'.
+    Every fault happens once, and is recorded as an event `fault` of the run, with the plan.
     """
 
     planned: tuple[Fault, ...] = ()
@@ -52,7 +52,7 @@ class Faults:
         at_seconds: float | None = None,
         during: str | None = None,
     ) -> "Faults":
-        """A process gets SIGKILL: it ends at once, and says nothing."""
+        """Send SIGKILL to a process: it dies at once, without a message."""
         return self._with(Fault("kill", *_whom(victim, agent, server), at_step, at_seconds, during))
 
     def terminate(
@@ -65,7 +65,7 @@ class Faults:
         at_seconds: float | None = None,
         during: str | None = None,
     ) -> "Faults":
-        """A process gets SIGTERM, as those of a machine that is shut down."""
+        """Send SIGTERM to a process, as when a machine is shut down."""
         return self._with(Fault("terminate", *_whom(victim, agent, server), at_step, at_seconds, during))
 
     def stop(
@@ -79,7 +79,7 @@ class Faults:
         during: str | None = None,
         seconds: float | None = None,
     ) -> "Faults":
-        """A process gets SIGSTOP, and SIGCONT after these seconds; without them it stands for ever."""
+        """Send SIGSTOP to a process, and SIGCONT after these seconds; without them it hangs for ever."""
         return self._with(Fault("stop", *_whom(victim, agent, server), at_step, at_seconds, during, seconds))
 
     # -- links and disk --------------------------------------------------------------------------------
@@ -87,11 +87,11 @@ class Faults:
     def partition(
         self, agents: tuple[int, ...], *, at_seconds: float, seconds: float | None = None
     ) -> "Faults":
-        """Nothing goes between these agents and all others, servers too; afterwards it arrives late.
+        """Partition the network between these agents and all others, servers too; messages arrive late.
 
-        On a real run the hosts of these agents are cut off from all other hosts of the Ray cluster, with all
-        that is on them: it needs a cluster of several hosts, whose routes Ray may change (`ip` and
-        CAP_NET_ADMIN), and agents named that share no host with others. Without `seconds` it lasts until
+        In a real run the hosts of these agents are cut off from all other hosts of the Ray cluster, with
+        everything on them: it needs a cluster of several hosts, whose routes Ray may change (`ip` and
+        CAP_NET_ADMIN), and the agents must not share a host with others. Without `seconds` it lasts until
         the run ends.
         """
         return self._with(Fault("partition", "", _ranks(agents), at_seconds=at_seconds, seconds=seconds))
@@ -104,9 +104,9 @@ class Faults:
         at_seconds: float = 0.0,
         seconds: float | None = None,
     ) -> "Faults":
-        """Messages to and from these agents, or all, take longer by these seconds. In a simulation alone.
+        """Delay messages to and from these agents, or all, by these seconds. In a simulation only.
 
-        On hosts of your own `tc qdisc add dev eth0 root netem delay 100ms` does it beneath a real run.
+        For a real run use `tc qdisc add dev eth0 root netem delay 100ms` on your own hosts.
         """
         return self._with(
             Fault("delay", "", _ranks(agents), at_seconds=at_seconds, seconds=seconds, amount=by_seconds)
@@ -120,27 +120,27 @@ class Faults:
         at_seconds: float = 0.0,
         seconds: float | None = None,
     ) -> "Faults":
-        """This share of the messages to and from these agents, or all, is lost, and sent again after 0.2 s.
+        """Lose this share of the messages to and from these agents, or all; they are resent after 0.2 s.
 
-        That is what TCP makes of a loss. In a simulation alone. On hosts of your own
-        `tc qdisc add dev eth0 root netem loss 5%` does it beneath a real run.
+        This models TCP. In a simulation only. For a real run use
+        `tc qdisc add dev eth0 root netem loss 5%` on your own hosts.
         """
         return self._with(
             Fault("lose", "", _ranks(agents), at_seconds=at_seconds, seconds=seconds, amount=share)
         )
 
     def fill_disk(self, *, at_seconds: float, seconds: float | None = None) -> "Faults":
-        """The file system of the runs is filled up to the last byte; after these seconds it has room again.
+        """Fill the file system of the runs up to the last byte; after these seconds it has room again.
 
-        On real runs alone, and only where the runs' folder is a file system of its own of 1 GB at most.
+        In real runs only, and only if the runs' folder is a file system of its own of at most 1 GB.
         """
         return self._with(Fault("fill_disk", at_seconds=at_seconds, seconds=seconds))
 
     def fill_shared_memory(self, *, at_seconds: float, seconds: float | None = None) -> "Faults":
-        """/dev/shm is filled up to the last page; after these seconds it has room again.
+        """Fill /dev/shm up to the last page; after these seconds it has room again.
 
-        On real runs with an embedded Ray alone, and only where /dev/shm is a file system of 2 GB at most that
-        no other processes see.
+        In real runs with an embedded Ray only, and only if /dev/shm is a file system of at most 2 GB that no
+        other processes see.
         """
         return self._with(Fault("fill_shared_memory", at_seconds=at_seconds, seconds=seconds))
 
@@ -148,7 +148,7 @@ class Faults:
 
     @classmethod
     def parse(cls, text: str) -> "Faults":
-        """The plan that a text means; no code of it is run. Raises `ConfigurationError`.
+        """The plan that a text describes; the text is not executed. Raises `ConfigurationError`.
 
         >>> Faults.parse("kill(agent=1, at_step=3).stop('aggregator', at_seconds=2, seconds=1)")
         Faults().kill(agent=1, at_step=3).stop('aggregator', at_seconds=2, seconds=1)
@@ -181,18 +181,18 @@ class Faults:
         return replace(self, planned=self.planned + other.planned)
 
     def of_agent(self, rank: int) -> tuple[Fault, ...]:
-        """The faults that this agent's own process does, at a step or in a moment of its own."""
+        """The faults that this agent's own process executes, at a step or during a moment of its own."""
         return tuple(fault for fault in self.planned if _is_own(fault) and fault.numbers == (rank,))
 
     @property
     def from_outside(self) -> tuple[Fault, ...]:
-        """The faults that somebody else does, at an instant of the run."""
+        """The faults that another process executes, at a time of the run."""
         return tuple(fault for fault in self.planned if not _is_own(fault))
 
     # -- what fits -------------------------------------------------------------------------------------
 
     def check(self, agents: int, resolved: ResolvedServers | None) -> None:
-        """Raise `ConfigurationError` for an agent or server that is not there, or a cut that cuts nothing."""
+        """Raise `ConfigurationError` for an agent or server that does not exist, or an empty partition."""
         servers = 0
         if resolved is not None:
             shards, groups = resolved.servers.shards, resolved.servers.groups
@@ -212,7 +212,7 @@ class Faults:
                 )
 
     def check_steps(self, steps: int) -> None:
-        """Raise `ConfigurationError` for a step that a training of so many steps does not have."""
+        """Raise `ConfigurationError` for a step beyond a training of this many steps."""
         for fault in self.planned:
             if fault.at_step is not None and fault.at_step >= steps:
                 raise ConfigurationError(
@@ -221,7 +221,7 @@ class Faults:
                 )
 
     def check_real(self) -> None:
-        """Raise `ConfigurationError` for what happens in a simulation alone."""
+        """Raise `ConfigurationError` for faults that exist only in a simulation."""
         for fault in self.planned:
             if fault.kind in BENEATH:
                 raise ConfigurationError(
@@ -231,7 +231,7 @@ class Faults:
                 )
 
     def check_simulated(self) -> None:
-        """Raise `ConfigurationError` for what a simulation, which is one process, does not have."""
+        """Raise `ConfigurationError` for faults that a simulation, which is one process, cannot have."""
         for fault in self.planned:
             if fault.kind in FILLS or fault.victim in ALONE:
                 raise ConfigurationError(

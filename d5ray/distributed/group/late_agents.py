@@ -1,4 +1,4 @@
-"""Agents that join a training when it is under way, by plan"""
+"""Agents that join a running training, by plan"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from d5ray.errors import ConfigurationError
 @final
 @dataclass(frozen=True)
 class Late:
-    """An agent that joins when the others have trained for these seconds; virtual ones in a simulation.
+    """An agent that joins when the others have trained for these seconds, virtual ones in a simulation.
 
-    It takes the servers' parameters, or another agent's, and goes on at the step where the furthest agent is.
-    Its process is started then; what it needs is reserved from the beginning.
+    It takes the parameters of the servers or of another agent, and continues at the step of the most advanced
+    agent. Its process is started then; its resources are reserved from the beginning.
     """
 
     agent: int

@@ -1,4 +1,4 @@
-"""Mesh: replicas of a network, each in stages, each stage in parts: which agent of a run computes what"""
+"""Mesh: the layout of agents for data, pipeline and tensor parallelism: replicas × stages × parts"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,22 +33,23 @@ class Seat:
 class Mesh:
     """replicas × stages × parts agents; each holds the parameters of one part of one stage of one replica.
 
-    replicas       of the network, which share every step's samples. Those agents that hold the same
-                   parameters, one a replica, train by the experiment's distributed optimizer, over its
-                   topology, as agents do that hold all of them
-    stages         into which each replica is cut; they pass on activations and their gradients (pipeline
-                   parallelism, arXiv:1811.06965)
-    cut            where: `Cut(("conv2",))`, `Balanced(2)`; by default balanced by counted operations
-    schedule       in which order the stages compute the micro-batches
-    micro_batches  into which a replica's batch is divided
-    recompute      whether a stage keeps the inputs alone of a micro-batch, and computes the rest again when
-                   the gradients come (arXiv:1604.06174)
-    parts          into which operators are divided (tensor parallelism, arXiv:1909.08053)
-    split          which, and how: `{"fc1": ByColumns(), "fc2": ByRows()}`, or `TransformerSplit()`; what it
-                   does not name is computed in all parts
+    replicas       of the network, which divide every step's samples (data parallelism). Agents that hold the
+                   same parameters, one per replica, train by the experiment's distributed optimizer, over its
+                   topology, like agents that hold the whole network
+    stages         of each replica; they pass on activations and their gradients (pipeline parallelism,
+                   arXiv:1811.06965)
+    cut            the cut into stages: `Cut(("conv2",))`, `Balanced(2)`; by default balanced by operations
+    schedule       the order in which the stages compute the micro-batches
+    micro_batches  the number of micro-batches of a replica's batch
+    recompute      activation checkpointing: whether a stage keeps only the inputs of a micro-batch, and
+                   recomputes the rest in the backward pass (arXiv:1604.06174)
+    parts          of divided operators (tensor parallelism, arXiv:1909.08053)
+    split          the divided operators: `{"fc1": ByColumns(), "fc2": ByRows()}`, or `TransformerSplit()`;
+                   all others are computed in all parts
 
-    Agents are counted by replica, then stage, then part. Normalization and Dropout go by the micro-batch: a
-    step is that of one agent a replica with the same micro-batches. Wrong values raise `ConfigurationError`.
+    Agents are numbered by replica, then stage, then part. Normalization and Dropout apply per micro-batch: a
+    step equals that of one agent per replica with the same micro-batches. Wrong values raise
+    `ConfigurationError`.
     """
 
     replicas: int = 1
@@ -101,7 +102,7 @@ class Mesh:
 
     @property
     def pieces(self) -> int:
-        """The number of pieces into which the network is cut: as many a stage as the schedule has chunks."""
+        """The number of pieces into which the network is cut: the schedule's chunks for every stage."""
         return self.stages * self.schedule.chunks
 
     @property

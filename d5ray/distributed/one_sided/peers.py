@@ -1,4 +1,4 @@
-"""The other agents, reached one-sidedly: `self.peers` of a distributed optimizer whose agents do not wait"""
+"""One-sided communication with other agents: `self.peers` of an asynchronous distributed optimizer"""
 
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
@@ -25,9 +25,9 @@ LETTER_BYTES = 2**28  # that all of them may have, however small the window is
 
 @dataclass(frozen=True, eq=False)
 class Letter:
-    """An eager message of an agent: the source's number-th to this one, from 1.
+    """A one-sided message of an agent; number counts the messages of its source to this agent, from 1.
 
-    returned: this agent posted it itself, to one that is gone; it was not delivered.
+    returned: this agent posted it itself, to an agent that is gone; it was not delivered.
     """
 
     source: int
@@ -53,10 +53,10 @@ class PeerOperation(NamedTuple):
 
 
 class Peers(ABC):
-    """Every agent has a window, one array (n,) that others reach while it computes, and a mailbox.
+    """Every agent has a window, an array (n,) that others can access while it computes, and a mailbox.
 
-    Nothing here waits for another agent's step: a window is changed under its lock, which is held for the
-    time of a message at most, and a letter waits until its receiver looks.
+    No operation waits for another agent's step: a window is changed under its lock, which is held for at most
+    the time of a message, and a letter waits until its receiver collects it.
     """
 
     def __init__(
@@ -77,22 +77,22 @@ class Peers(ABC):
     @property
     @abstractmethod
     def window(self) -> Array:
-        """This agent's window (n,): to be read and written in `held` alone."""
+        """This agent's window (n,): read and write it only in `held`."""
 
     @final
     @property
     def most_bytes(self) -> int:
-        """The bytes that a letter has at most: `MOST_ARRAYS` windows in twice as many bits, or 256 MiB."""
+        """The maximal bytes of a letter: `MOST_ARRAYS` windows in twice as many bits, or 256 MiB."""
         return max(2 * MOST_ARRAYS * self.window.nbytes, LETTER_BYTES)
 
     # -- windows ---------------------------------------------------------------------------------------
 
     @final
     def average(self, peer: int) -> None:
-        """Average both windows, ½ (own + the peer's), at once: nobody sees or changes one of them in between.
+        """Average both windows atomically, ½ (own + the peer's): nobody reads or changes either in between.
 
-        Whoever averages with whom at the same time, there is no deadlock: of two windows the one with the
-        lower rank is taken first. If the peer is gone, nothing happens.
+        Concurrent averages cannot deadlock: of two windows the one with the lower rank is locked first. If
+        the peer is gone, nothing happens.
         """
         self._check(peer)
         if peer in self.gone:
@@ -106,7 +106,7 @@ class Peers(ABC):
     @final
     @contextmanager
     def held(self, x: Any) -> Iterator[None]:
-        """x (n,) ← the window; after the block the window ← x. Nobody else reaches the window meanwhile."""
+        """x (n,) ← the window; after the block the window ← x. No other agent has access meanwhile."""
         flat = host_view(x)
         with self._timed() as (begin, number):
             order = self._take(number)
@@ -132,7 +132,7 @@ class Peers(ABC):
 
     @final
     def post(self, to: int, *arrays: Any) -> None:
-        """Send arrays to an agent's mailbox; they may be changed when this returns, which is at once."""
+        """Send arrays to an agent's mailbox without blocking; they may be changed afterwards."""
         self._check(to)
         if not 0 < len(arrays) <= MOST_ARRAYS:
             raise ConfigurationError(f"a letter has {len(arrays)} arrays: give 1 to {MOST_ARRAYS}")
@@ -153,10 +153,10 @@ class Peers(ABC):
     def collect(
         self, wait_for: Mapping[int, int] = NOBODY, most: Mapping[int, int] | None = None
     ) -> list[Letter]:
-        """The letters that have come since the last time, in the order in which they came.
+        """The letters that have arrived since the last call, in the order of their arrival.
 
-        wait_for: how many letters must have come in all, from some agents by rank, before this returns.
-        most: how many it may have given in all, of each agent; later ones are left for another time.
+        wait_for: the total number of letters, by rank of some agents, to wait for. most: the maximal total
+        number to return, of each agent; later ones stay for the next call.
         """
         with self._timed() as (begin, number):
             wanted = {source: count for source, count in wait_for.items() if source not in self.gone}
@@ -174,7 +174,7 @@ class Peers(ABC):
 
     @final
     def neighbors(self, round: int = 0) -> tuple[int, ...]:
-        """Whom this agent sends to at this round; in the place of one that is gone stand its neighbours."""
+        """The agents to which this one sends at this round; the neighbours of a lost one replace it."""
         return reachable(self.topology, self.rank, round, self.gone)
 
     # -- what a world fills ----------------------------------------------------------------------------
@@ -200,25 +200,25 @@ class Peers(ABC):
     ) -> list[Letter]: ...
 
     def waits(self) -> list[PresentWait]:
-        """The waits of this agent for others as they last now; called from another thread."""
+        """The current waits of this agent for others; called from another thread."""
         return []
 
     def lose(self, rank: int) -> None:
-        """An agent is gone: nobody waits for it, or sends to it."""
+        """Note that an agent is gone: nobody waits for it, or sends to it."""
         self.gone.add(rank)
         self.complete = False
 
     def admit(self, rank: int, address: Address | None = None) -> None:
-        """Take notice of an agent that was gone, or came at last; on real machines at this address."""
+        """Note that an agent is back, or has joined; on real machines at this address."""
         self.gone.discard(rank)
 
     @abstractmethod
     def drain(self) -> None:
-        """Return when the letters that were posted have been delivered, or came back."""
+        """Return when the posted letters have been delivered or returned."""
 
     @abstractmethod
     def close(self) -> None:
-        """Serve the others no longer."""
+        """Stop serving the others."""
 
     # --------------------------------------------------------------------------------------------------
 

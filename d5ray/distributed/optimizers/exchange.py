@@ -1,4 +1,4 @@
-"""ExchangeVia: how the steps of agents exchange what they compute; and what follows from that for a class"""
+"""ExchangeVia: how agents communicate in a step, and what follows from that for a class"""
 
 import warnings
 from enum import Flag, auto
@@ -9,7 +9,7 @@ from d5ray.distributed.optimizers.invariants import ONE_MODEL, check_invariant
 
 
 class ExchangeVia(Flag):
-    """The means by which the steps of agents exchange: collectives alone, or others, joined by |."""
+    """The means by which agents communicate in a step: collectives only, or others, joined by |."""
 
     COLLECTIVES = 0
     SERVERS = auto()

@@ -1,4 +1,4 @@
-"""DistributedOptimizer: a `step` that speaks only to x, gradient, apply and communication"""
+"""DistributedOptimizer: a `step` that uses only x, gradient, apply and communication"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -39,41 +39,41 @@ class DistributedOptimizer(ABC):
       self.communication   the `Communicator` of all agents
       self.server          the parameter servers, see `Server`; with `exchange = ExchangeVia.SERVERS`
       self.peers           the other agents one-sidedly, see `Peers`; with `exchange = ExchangeVia.PEERS`
-      self.loss_weight     for which the last gradient's batch counts: its samples, or what its loss says
-      self.learning_rate   of the base optimizer
+      self.loss_weight     the weight of the last gradient's batch: its samples, or the weight from its loss
+      self.learning_rate   the base optimizer's learning rate
       self.slots           the name, place and shape of each parameter tensor in the flat buffers
       self.rng             a NumPy generator, different on every agent, equal for equal seeds
       self.shared_rng      a NumPy generator that gives the same on every agent
-    An `__init__` argument, kept under its name, is a hyperparameter of the subclass. Buffers are made in
-    `start`, not in `__init__`. What is evaluated is always self.x, as the step before left it.
+    An `__init__` argument, kept under its name, is a hyperparameter of the subclass. Make buffers in `start`,
+    not in `__init__`. Evaluations always use self.x, as the last step left it.
 
-    `invariant` names what the steps conserve, in any order and after every death: one of `INVARIANTS`, or "".
-    With "one model", and without a word, all agents have the same x after the steps that `equal_after` names,
-    which is checked every so many steps and at the end: a run whose agents differ fails, and names them. Any
-    other implies `one_model = False`, see below.
+    `invariant` names what the steps conserve, in any order and after any failure: one of `INVARIANTS`, or "".
+    With "one model", the default, all agents have the same x after the steps that `equal_after` names, which
+    is checked periodically and at the end: a run whose agents differ fails, and names them. Any other
+    invariant implies `one_model = False`, see below.
 
-    `needs` says what the rule asks of the topology; it is checked before anything starts. `untrained` says
-    what becomes of state that is not trained, such as BatchNorm's statistics, for an evaluation; the step
-    after it goes on with the agent's own.
+    `needs` are the requirements on the topology; they are checked before anything starts. `untrained` is the
+    policy by which state that is not trained, such as BatchNorm's statistics, is combined for an evaluation;
+    the step after it continues with the agent's own.
 
-    `exchange` says by what the steps of agents exchange; `ExchangeVia.SERVERS | ExchangeVia.PEERS` by both.
-      COLLECTIVES    by `self.communication` alone, which is there in any case: agents wait for each other
-      SERVERS        by `self.server`; `consistency`, `server_rule` and `server_optimizer` say how the servers
-                     work, unless the experiment's `Servers` say something else
+    `exchange` says how agents communicate; `ExchangeVia.SERVERS | ExchangeVia.PEERS` means both.
+      COLLECTIVES    only by `self.communication`, which always exists: agents wait for each other
+      SERVERS        by `self.server`; `consistency`, `server_rule` and `server_optimizer` configure the
+                     servers, unless the experiment's `Servers` does
       PEERS          by `self.peers`
-      SHARED_MEMORY  all agents have the same x in memory; what they did to it cannot be replayed
-    But with collectives, agents are `asynchronous`, unless the class says that they are not: they are
-    evaluated when all have ended, since each ends at its own time, and what they did can be replayed. In a
-    class with `linger` an agent that has done its steps calls it until all have done theirs.
+      SHARED_MEMORY  all agents share one x in memory; such a run cannot be replayed
+    Except with collectives, agents are `asynchronous`, unless the class says that they are not: they are
+    evaluated when all have ended, since each ends at its own time, and the run can be replayed. In a class
+    with `linger`, an agent that has completed its steps calls it until all have completed theirs.
 
-    After an agent's death `start` is called anew on those that go on. With `one_model` they all take the
-    parameters, buffers, base optimizer's state and `shared_state` of the one that is furthest, and
-    prove by a hash that they are the same; `one_model = False` says that every agent has a model of its own,
-    and keeps it with its base optimizer's state. `shared_state` names attributes that are alike on all
-    agents, `own_state` those that each agent has for itself; "memory.residual" is in a dictionary. What else
-    `start` makes begins anew. All go on from the last step that `meets_after` names, and do those since then
-    again. `own_base_state = True` says that each agent's base optimizer has seen gradients of its own: those
-    that have done as many steps keep its state, and only who was started takes another's.
+    After an agent's death `start` is called again on the remaining agents. With `one_model` all of them take
+    parameters, buffers, base optimizer's state and `shared_state` of the most advanced one, and prove by a
+    hash that they are equal; `one_model = False` says that every agent has its own model, and keeps it with
+    its base optimizer's state. `shared_state` names attributes that are equal on all agents, `own_state`
+    those that differ; "memory.residual" is an entry of a dictionary. Everything else that `start` makes is
+    reset. All agents roll back to the last step that `meets_after` names, and repeat the steps since then.
+    `own_base_state = True` says that each agent's base optimizer has seen its own gradients: agents that
+    have done as many steps keep its state, and only a newly started agent takes another's.
     """
 
     needs: "tuple[Requirement, ...]" = ()
@@ -117,7 +117,7 @@ class DistributedOptimizer(ABC):
         """One step of this agent on its share of the step's samples."""
 
     def start(self) -> None:  # noqa: B027 - most subclasses have nothing to do here
-        """Called once on the agent before the first step, when self.x is set: make buffers here."""
+        """Called once on the agent before the first step, with self.x set: make buffers here."""
 
     @final
     @property
@@ -127,12 +127,12 @@ class DistributedOptimizer(ABC):
 
     @property
     def consistency(self) -> Consistency:
-        """The consistency of its parameter servers: when they apply pushes, and let read."""
+        """The consistency of its parameter servers: when they apply pushes, and when agents may read."""
         return Asynchronous()
 
     @property
     def server_rule(self) -> ServerRule:
-        """The rule by which its parameter servers make updates of pushes."""
+        """The rule by which its parameter servers apply pushes."""
         return Descend()
 
     @property
@@ -141,15 +141,15 @@ class DistributedOptimizer(ABC):
         return None
 
     def equal_after(self, steps: int) -> bool:
-        """True if all agents have the same x after that many steps, where the invariant is one model."""
+        """True if all agents have the same x after that many steps, if the invariant is one model."""
         return True
 
     def meets_after(self, steps: int) -> bool:
-        """True if no agent has anything after that many steps which the others' model still lacks.
+        """True if after that many steps no agent has anything that is missing in the others' model.
 
-        From there they go on after a death, and there they part. Not so where each has gathered something
-        of its own, gradients or local steps, for the next exchange; a rule with a model for every agent
-        lacks nothing.
+        To such a step agents roll back after a failure, and at such a step they join and leave. It is False
+        if an agent holds something for the next exchange, accumulated gradients or local steps; True for
+        optimizers with a model for every agent.
         """
         return not self.one_model or self.equal_after(steps)
 
@@ -168,13 +168,13 @@ class DistributedOptimizer(ABC):
         return steps
 
     def finish(self) -> None:  # noqa: B027 - most have nothing to bring
-        """Called before an evaluation: bring into self.x what is to be evaluated."""
+        """Called before an evaluation: put into self.x the parameters to evaluate."""
 
     def resume(self) -> None:  # noqa: B027 - most train on with what was evaluated
-        """Called before the step after an evaluation: bring back into self.x what `finish` replaced."""
+        """Called before the step after an evaluation: restore in self.x what `finish` replaced."""
 
     def linger(self, round: int) -> None:  # noqa: B027 - called where a class has its own
-        """Called at the pace of the steps while others still train; rounds count on from this one's steps."""
+        """Called at the rate of steps while others train; rounds continue the count of steps."""
 
     def check(self, elements: int) -> None:  # noqa: B027 - most subclasses take any size
         """Raise `ConfigurationError` if this cannot train a model of that many parameters; called unbound."""
@@ -191,7 +191,7 @@ class DistributedOptimizer(ABC):
         server: Server | None = None,
         peers: Peers | None = None,
     ) -> None:
-        """Give this instance what its step uses; called by the agent, on all agents at once."""
+        """Give this instance the objects that its step uses; called by the agent, on all agents at once."""
         self._hyperparameters = _hyperparameters(self)
         self._executor, self._weighs, self._seen = executor, None, frozenset()
         self._ranges = ((0, len(executor.parameters)),)
@@ -214,7 +214,7 @@ class DistributedOptimizer(ABC):
 
     @final
     def grow(self, before: tuple[Slot, ...]) -> None:
-        """Go on with more parameters than before; what the base optimizer remembers of these stays."""
+        """Continue with more parameters than before; the base optimizer's state for the old ones stays."""
         now, x = self._executor.slots, self._executor.parameters
         self._ranges = ((0, len(x)),)
         for state in list(self._states.values()):
@@ -223,7 +223,7 @@ class DistributedOptimizer(ABC):
 
     @final
     def check_growing(self) -> None:
-        """Raise `ConfigurationError` where parameters that the model has released cannot be taken over."""
+        """Raise `ConfigurationError` if parameters that the model has unfrozen cannot be added."""
         whole, why = (0, len(self._executor.parameters)), ""
         if self.one_sided:
             why = "servers or other agents hold the parameters"
@@ -257,27 +257,27 @@ class DistributedOptimizer(ABC):
 
     @property
     def learning_rate(self) -> float:
-        """The base optimizer's learning rate, at the step under way."""
+        """The base optimizer's learning rate, at the current step."""
         return self.base.at(self._moment).learning_rate
 
     @final
     def buckets(self, bucket_bytes: int) -> None:
-        """Let `gradient` announce in pieces of at least that many bytes; to be called in `start`."""
+        """Let `gradient` announce buckets of at least that many bytes; to be called in `start`."""
         self._ranges = self._executor.buckets(bucket_bytes)
 
     @final
     def gradient(self, batch: Batch, on_ready: Callable[[Any], None] | None = None) -> Vector:
         """The flat gradient (n,) of the loss on this agent's samples at self.x, times the batch's weight.
 
-        The weight is 1 but where a remainder gives agents shares of different size; with it the mean over
-        the agents is the mean over the samples. Where the loss gives (sum, weight), see `Loss`, it is by
-        these, see `gradient_factor`. An agent without samples, or with a weight of 0, gets zeros. A parameter
-        without a gradient gets -0.0: if it has that from all agents, `apply` leaves it as it is, as PyTorch
-        does.
+        The weight is 1 unless a remainder gives agents shares of different size; with it the mean over the
+        agents is the mean over the samples. If the loss returns (sum, weight), see `Loss`, these determine
+        it, see `gradient_factor`. An agent without samples, or with a weight of 0, gets zeros. A parameter
+        without a gradient gets -0.0: if all agents have that, `apply` leaves the parameter unchanged, as
+        PyTorch does.
 
         on_ready(bucket) is called for every bucket (a piece of the flat gradient, see `buckets`) as soon as
-        it is complete, while the backward pass goes on: in the same order on every agent, with or without
-        samples. From then on the bucket is the callee's.
+        it is complete, while the backward pass continues: in the same order on every agent, with or without
+        samples. From then on the bucket belongs to the callee.
         """
         gradients: Vector = self._executor.gradients
         self._moment, factors = batch.step, list[float]()
@@ -327,12 +327,12 @@ class DistributedOptimizer(ABC):
         return self.gradient_factor(batch, own)
 
     def gradient_factor(self, batch: Batch, weight: float | None) -> float:
-        """The factor of the gradient of the agent's mean loss, where the loss may give weights.
+        """The factor of the gradient of the agent's mean loss, if the loss may return weights.
 
-        weight: of its batch; None: the loss gives none, or there are no samples. By default w P / Σ w, whose
-        mean over the P agents is that over all of their samples, in steps before and after which all have
-        the same x; in others a model of its own is trained by its own mean. A rule with another exchange
-        says what it needs there.
+        weight: of its batch; None: the loss returns none, or there are no samples. The default is w P / Σ w,
+        whose mean over the P agents is that over all of their samples, in steps before and after which all
+        agents have the same x; in other steps each agent's model is trained by its own mean. Override it for
+        another exchange.
         """
         step = batch.step
         if not (self.one_model and self.equal_after(step) and self.equal_after(step + 1)):
@@ -348,8 +348,8 @@ class DistributedOptimizer(ABC):
     def apply(self, gradient: Any, part: slice | None = None) -> None:
         """x ← the base optimizer's update of x by this flat gradient (n,); of a part of x by the same part.
 
-        What the base optimizer remembers is made when it is first asked, and for every part of its own: who
-        applies one slice alone pays for the state of that slice alone.
+        The base optimizer's state is made at the first call, separately for every part: an agent that applies
+        only one slice needs memory only for the state of that slice.
         """
         now = self.communication.scheduler.now
         begin = now()
@@ -363,10 +363,10 @@ class DistributedOptimizer(ABC):
 
     @final
     def mark_unused(self, gradient: Any) -> None:
-        """Write -0.0 into a flat gradient (n,) of all agents where none of them has a gradient.
+        """Write -0.0 into a flat gradient (n,) of all agents for parameters without a gradient on any agent.
 
-        For an exchange that is no plain sum, and loses it. Agents tell each other where they have none, if
-        the model may leave parameters out.
+        For an exchange that is not a plain sum, and so loses the -0.0. Agents tell each other where they have
+        no gradient, if the model may leave parameters out.
         """
         if isinstance(getattr(type(self._executor), "unused", ()), tuple):  # it leaves none out
             return
@@ -429,7 +429,7 @@ class DistributedOptimizer(ABC):
 
     @final
     def settle(self) -> None:
-        """Bring into self.x, and the state that is not trained, what is evaluated; called by all agents."""
+        """Set self.x, and the state that is not trained, for an evaluation; called by all agents."""
         self.finish()
         executor = self._executor
         if self.untrained != LocalBuffers():
@@ -438,7 +438,7 @@ class DistributedOptimizer(ABC):
 
     @final
     def go_on(self) -> None:
-        """Bring back what a step goes on with after an evaluation; called before it."""
+        """Restore, after an evaluation, what a step needs; called before the step."""
         executor = self._executor
         for array, own in zip((executor.untrained, *executor.counters), self._own_buffers, strict=False):
             array[...] = own

@@ -88,11 +88,11 @@ class Sending:
 
 
 class Server(ABC):
-    """Pushes to and pulls from all shards at once; arrays are flat, of the model's size. Those on a
-    device go by way of host memory.
+    """Pushes to and pulls from all shards at once; arrays are flat, of the model's size. Device arrays go
+    through host memory.
 
-    The order of an agent's operations is the order in which they were begun. Traffic counts what goes over
-    the wire; what an operation waits for, too.
+    An agent's operations are executed in the order in which they were started. Bytes on the wire and waiting
+    times are counted.
     """
 
     def __init__(
@@ -136,12 +136,12 @@ class Server(ABC):
 
     @final
     def pull(self, into: Any) -> None:
-        """into (n,) ← the parameters, when the consistency allows to read them."""
+        """into (n,) ← the parameters, as soon as the consistency allows reading them."""
         self._do("pull", None, into)
 
     @final
     def push_pull(self, vector: Any, into: Any) -> None:
-        """Push, then pull into (n,), in one message each way; some rules reply something else, see there."""
+        """Push, then pull into (n,), in one message each way; some server rules reply something else."""
         self._do("push_pull", vector, into)
 
     @final
@@ -158,16 +158,16 @@ class Server(ABC):
 
     @final
     def drain(self) -> None:
-        """Return when all that was started in the background is done."""
+        """Return when all operations that were started in the background are complete."""
         if self._start is not None:
             self._start.drain()
 
     @final
     def compress(self, compressor: Compressor, rng: np.random.Generator | None = None) -> None:
-        """Push compressed from now on, each shard's slice by itself; to be called in an optimizer's `start`.
+        """Compress pushes from now on, each shard's slice separately; to be called in an optimizer's `start`.
 
-        What C drops is kept, and added to what is pushed next, where C is a contraction; otherwise C must be
-        unbiased. rng: what the compressor's own generator comes from, by default the rank.
+        With a contraction C error feedback adds what it drops to the next push; otherwise C must be unbiased.
+        rng: seeds the compressor's own generator, by default the rank.
         """
         for part in self._bounds:
             compressor.check(part.stop - part.start)
@@ -188,7 +188,7 @@ class Server(ABC):
     @final
     @property
     def version(self) -> tuple[int, ...]:
-        """The versions, by shard, of what was read last."""
+        """The versions, by shard, of the parameters that were read last."""
         return self._read
 
     _read: tuple[int, ...] = ()
@@ -201,14 +201,14 @@ class Server(ABC):
 
     @abstractmethod
     def kept(self) -> list[Packed]:
-        """The contents of every shard, for a checkpoint; no agent is in the midst of an operation."""
+        """The contents of every shard, for a checkpoint; no agent may be in the middle of an operation."""
 
     @abstractmethod
     def keep(self, kept: Sequence[Packed]) -> None:
-        """Let every shard go on from a checkpoint; to be called by one agent, before the first push."""
+        """Restore every shard from a checkpoint; to be called by one agent, before the first push."""
 
     def waits(self) -> list[PresentWait]:
-        """The waits of this agent for answers as they last now; called from another thread."""
+        """The current waits of this agent for answers; called from another thread."""
         return []
 
     def _announce(self, compressor: Compressor) -> None:  # noqa: B027 - the simulation needs none
@@ -216,14 +216,14 @@ class Server(ABC):
 
     @final
     def go_on(self, pushes: int) -> None:
-        """Number the next push as if this many had been made: by a process that was here before."""
+        """Number the next push as if this many had been made, by an earlier process of this agent."""
         self._pushes = pushes
 
     def begin(self, x: Any) -> None:  # noqa: B027 - simulated ones have theirs
-        """Bring the servers their first parameters (n,), unless they have some."""
+        """Send the servers their initial parameters (n,), unless they have some."""
 
     def allocate(self, elements: int, dtype: str) -> Array:
-        """A flat array of zeros (elements,) in the memory that is pushed and pulled fastest."""
+        """A flat array of zeros (elements,) in the memory with the fastest pushes and pulls."""
         return np.zeros(elements, numpy_dtype(dtype))
 
     @abstractmethod

@@ -55,7 +55,7 @@ class Frontier:
 
 
 class Policy(ABC):
-    """A consistency at work in one shard. `members`: the ranks that take part now."""
+    """A consistency as it works in one shard. `members`: the current ranks."""
 
     def __init__(self, members: Sequence[int], apply: Callable[[list[Request]], None]) -> None:
         self.members = set(members)
@@ -64,17 +64,17 @@ class Policy(ABC):
 
     @abstractmethod
     def push(self, push: Request) -> bool:
-        """A push came. It is `apply`d now or later, unless this returns False: it is too late."""
+        """Handle a push. It is `apply`d now or later, unless this returns False because it is too late."""
 
     @abstractmethod
     def may_read(self, rank: int) -> bool:
         """True if this agent may read now."""
 
     def read(self, rank: int) -> None:  # noqa: B027 - most need not know
-        """Take notice that this agent has read."""
+        """Note that this agent has read."""
 
     def changed(self) -> None:  # noqa: B027
-        """The members changed, or an update was completed."""
+        """Handle a change of the members, or a completed update."""
 
     @final
     def tick(self, push: Request) -> int:
@@ -85,33 +85,33 @@ class Policy(ABC):
 
     @final
     def gap(self, rank: int) -> int:
-        """Clocks that this agent is ahead of the slowest."""
+        """The clocks by which this agent is ahead of the slowest."""
         return max(0, self.clocks[rank] - self.clocks.low)
 
     def counters(self) -> dict[str, Frontier]:
-        """The counters of the members that the policy knows, by name, for a snapshot."""
+        """The policy's counters of the members, by name, for a snapshot."""
         return {"clocks": self.clocks}
 
     def enter(self, rank: int) -> None:
-        """An agent takes part from now on, at the clock of the slowest."""
+        """Add an agent, at the clock of the slowest."""
         if rank not in self.members:
             self.members.add(rank)
             self.clocks.add(rank)
             self.changed()
 
     def leave(self, rank: int) -> None:
-        """An agent does not take part any more."""
+        """Remove an agent."""
         self.members.discard(rank)
         self.clocks.remove(rank)
         self.changed()
 
 
 class Consistency(ABC):
-    """A rule for what the agents of a parameter server may see of each other's updates; frozen data."""
+    """A consistency model: when agents of a parameter server see each other's updates; frozen data."""
 
     @abstractmethod
     def policy(self, members: Sequence[int], apply: Callable[[list[Request]], None]) -> Policy:
-        """The consistency at work in one shard."""
+        """The policy of this consistency in one shard."""
 
     def check(self, agents: int) -> None:  # noqa: B027 - most fit any number of agents
         """Raise `ConfigurationError` unless it makes sense for this number of agents."""
@@ -120,10 +120,10 @@ class Consistency(ABC):
 @final
 @dataclass(frozen=True)
 class Synchronous(Consistency):
-    """The mean of one push of every agent is one update; a push returns when its update is done.
+    """The mean of one push of every agent is one update; a push returns when its update is complete.
 
-    With backups b of m agents, an update takes the first m − b pushes; one that comes later, computed from
-    values that are old by then, is dropped (Chen et al., arXiv:1604.00981).
+    With b `backups` among m agents (backup workers), an update takes the first m − b pushes; later ones,
+    computed from parameters that are old by then, are dropped (Chen et al., arXiv:1604.00981).
     """
 
     backups: int = 0
@@ -146,9 +146,9 @@ class Synchronous(Consistency):
 class StaleSynchronous(Consistency):
     """An agent is at most `bound` pushes ahead of the slowest when it reads (Ho et al., NIPS 2013: SSP).
 
-    Who reads with c pushes made sees all pushes that have the number c − bound − 1 or less, none that has
-    more than c + bound, and its own. Every push is an update of its own, by 1/m of what was pushed, so that
-    a bound of 0 and SGD equal `Synchronous`.
+    An agent that reads after c pushes sees all pushes with a number up to c − bound − 1, none with more
+    than c + bound, and its own. Every push is a separate update, by 1/m of the pushed vector, so that a
+    bound of 0 with SGD equals `Synchronous`.
     """
 
     bound: int
@@ -163,7 +163,7 @@ class StaleSynchronous(Consistency):
 @final
 @dataclass(frozen=True)
 class Asynchronous(Consistency):
-    """Every push is an update as soon as it comes, and every pull reads what there is."""
+    """Every push is applied as an update when it arrives, and every pull reads the current parameters."""
 
     def policy(self, members: Sequence[int], apply: Callable[[list[Request]], None]) -> Policy:
         return _Free(members, apply)

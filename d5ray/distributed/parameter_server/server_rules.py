@@ -30,10 +30,10 @@ class ShardContents:
 
 
 class ServerRule(ABC):
-    """A rule is frozen data; every coordinate is treated alike, so that shards do what one server does.
+    """A rule is frozen data; it treats every coordinate equally, so several shards equal one server.
 
-    keeps_reads: whether `ShardContents.read` is kept, n numbers an agent. replies: whether `push_pull` gives
-    an agent what `update` wrote as its request's result, and not the parameters.
+    keeps_reads: whether `ShardContents.read` is kept, n numbers per agent. replies: whether `push_pull` gives
+    an agent the result that `update` wrote for its request, instead of the parameters.
     """
 
     keeps_reads: ClassVar[bool] = False
@@ -41,26 +41,26 @@ class ServerRule(ABC):
 
     @abstractmethod
     def update(self, held: ShardContents, pushes: Sequence[Request]) -> None:
-        """Change held.x in place by what was pushed: by one agent, or by several in the order of ranks."""
+        """Change held.x in place by the pushed vectors: of one agent, or of several in the order of ranks."""
 
     def own(self, x: Array) -> dict[str, Any]:
         """The rule's own state before the first push."""
         return {}
 
     def check(self, base: Optimizer) -> None:  # noqa: B027 - most take any
-        """Raise `ConfigurationError` unless it goes with this base optimizer."""
+        """Raise `ConfigurationError` unless the rule fits this base optimizer."""
 
     def among(self, members: int) -> "ServerRule":
-        """The rule for that many agents, or groups of them, that push."""
+        """The rule for this number of agents, or groups of agents, that push."""
         return self
 
 
 @final
 @dataclass(frozen=True)
 class Descend(ServerRule):
-    """x ← U(ḡ, x): the base optimizer's update by the mean of what was pushed.
+    """x ← U(ḡ, x): the base optimizer's update by the mean of the pushed vectors.
 
-    A large x goes block by block through the cache, which takes half the time and gives the same bits.
+    A large x is updated in blocks that fit the cache, which halves the time and gives the same bits.
     """
 
     def update(self, held: ShardContents, pushes: Sequence[Request]) -> None:
@@ -137,7 +137,7 @@ class DelayCompensated(ServerRule):
 class Elastic(ServerRule):
     """d_i = α (x_i − c);  c ← c + Σ d_i; agent i gets d_i   (EASGD: Zhang et al., arXiv:1412.6651).
 
-    c is the shard's x. The d_i of agents whose x_i came together are of the same c.
+    c is the shard's x. Agents whose x_i arrived together have d_i from the same c.
     """
 
     alpha: float
@@ -159,9 +159,9 @@ class Elastic(ServerRule):
 class DelayedNesterov(ServerRule):
     """Every push x ← x − (η/N) Δ, every N-th one more: m ← β m + ΣΔ/N;  x ← x − η β m.
 
-    η and β are the base optimizer's, which is a `Nesterov`; the Δ of agents that overtake each other enter
-    the momentum m together (Liu et al., arXiv:2401.09135, with c = 0). N is `period`, by default the number
-    of those that push, so that m takes in about one Δ of each; N = 1 is Nesterov's momentum.
+    η and β are those of the base optimizer, a `Nesterov`; the Δ of agents that overtake each other enter the
+    momentum m together (Liu et al., arXiv:2401.09135, with c = 0). N is `period`, by default the number of
+    agents that push, so that m receives about one Δ of each; N = 1 is Nesterov momentum.
     """
 
     period: int | None = None

@@ -1,4 +1,4 @@
-"""The parameter servers of an experiment, as data: how many shards, how consistent, by which rule"""
+"""The parameter servers of an experiment, as data: number of shards, consistency, rule"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,17 +16,17 @@ from d5ray.training.optimizers.optimizer import Optimizer
 @final
 @dataclass(frozen=True)
 class Servers:
-    """Parameters live on `shards` actors, cut evenly by bytes.
+    """Parameters are divided over `shards` actors, into parts of equal size in bytes.
 
-    consistency  when pushes are applied and pulls may read; None: what the distributed optimizer says
-    rule         how a push changes the parameters; None: what the distributed optimizer says
-    optimizer    level 2, at the server; None: what the distributed optimizer says, else the experiment's
-    groups       with more than one, every group of agents has shards of its own, which send the mean of the
-                 group's pushes on to the root and take the parameters from there (a hierarchical server:
+    consistency  when pushes are applied and pulls may read; None: that of the distributed optimizer
+    rule         how a push changes the parameters; None: that of the distributed optimizer
+    optimizer    level 2, at the server; None: that of the distributed optimizer, or else the experiment's
+    groups       with more than one, every group of agents has its own shards, which forward the mean of the
+                 group's pushes to the root and take the parameters from there (a hierarchical server:
                  Gupta et al., arXiv:1509.04210)
-    snapshot_seconds  how often a shard's state is kept, from which it is restored when its process dies
-    replicas     1: every push is in the next server's process, too, before it is acknowledged, and a shard
-                 that dies is restored from there without a loss (chain replication: van Renesse & Schneider,
+    snapshot_seconds  time between snapshots of a shard, from which it is restored when its process dies
+    replicas     1: every push is also in the next server's process before it is acknowledged, and a shard
+                 that dies is restored from there without loss (chain replication: van Renesse & Schneider,
                  OSDI 2004); 0: pushes since the last snapshot are lost, and counted in an event
     """
 
@@ -63,7 +63,7 @@ class Servers:
             )
 
     def check_parameters(self, elements: int) -> None:
-        """Raise `ConfigurationError` unless every shard gets a parameter."""
+        """Raise `ConfigurationError` unless every shard has a parameter."""
         if self.shards > elements:
             raise ConfigurationError(
                 f"{self.shards} shards for a model of {elements} parameters leave shards empty: take at most "

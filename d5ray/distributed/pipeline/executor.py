@@ -1,4 +1,4 @@
-"""PipelineExecutor: a network over the stages of a pipeline, as one executor that trains"""
+"""PipelineExecutor: a network over the stages of a pipeline, as one executor"""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,27 +33,27 @@ ONE_AT_A_TIME = ("nccl",)  # communicators of which a process runs one operation
 
 @final
 class PipelineExecutor(Executor):
-    """One stage of a network, of which a group of workers computes every batch together, a stage each.
+    """One stage of a network; a group of workers, one per stage, computes every batch together.
 
     All stages call the same methods at the same time with the same arguments. A batch (batch, ...) is cut
     along its first axis into `micro_batches` nearly equal parts, or as many as it has samples; the loss, and
-    so the gradient, is the mean over the whole batch. Loss, evaluation and scores are given on every stage.
-    What is random or counted in a network (Dropout, BatchNormalization) goes by the micro-batch: the result
-    is that of one worker with the same micro-batches, whatever the stages and the schedule.
+    so the gradient, is the mean over the whole batch. Every stage returns loss, evaluation and scores.
+    Dropout and BatchNormalization apply per micro-batch: the result equals that of one worker with the same
+    micro-batches, whatever the stages and the schedule.
 
-    executor        of this stage's pieces: those numbered stage, stage + stages, …, as many as the schedule
-                    has chunks. `parameters`, `gradients` and the rest are its own. The gradient of a
+    executor        of this stage's pieces: those numbered stage, stage + stages, …, one for every chunk of
+                    the schedule. `parameters`, `gradients` and the rest are its own. The gradient of a
                     parameter that several stages hold is summed over them, so that they stay equal.
-    communicator    of the stages: a member's rank is its stage; None: it comes with `join`. Two stages
-                    between which something travels form a group of their own in it, for each direction.
-    ends            what the network's tensors are called: those of a `LabelledNetwork`, which is not kept
+    communicator    of the stages: a member's rank is its stage; None: given later to `join`. Two stages that
+                    exchange tensors form a sub-group for each direction.
+    ends            the names of the network's tensors, from a `LabelledNetwork`, which is not kept
     loss            for evaluations
     takes           (action, samples) -> seconds that pass on the communicator's clock with every action,
-                    beside those of its computation: for simulations, whose clock knows no others
+                    besides those of its computation: for simulations, whose clock has no others
 
-    When a stage is lost or raises, the others raise `PeerLost` within seconds; the group is left then.
-    After every training pass `last_pass` says on every stage what it took, and how large the bubble was.
-    Raises `ConfigurationError` where pieces, stages and schedule do not fit, or the stages differ.
+    If a stage is lost or raises an error, the others raise `PeerLost` within seconds and leave the group.
+    After every training pass `last_pass` has, on every stage, its times and the bubble. Raises
+    `ConfigurationError` if pieces, stages and schedule do not fit together, or the stages differ.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class PipelineExecutor(Executor):
             self.join(communicator, takes)
 
     def join(self, communicator: Communicator, takes: Takes | None = None) -> None:
-        """Meet the other stages, where no communicator was given at first. All of them call it at once."""
+        """Connect to the other stages, if no communicator was given before. All of them call it together."""
         self.communicator, self._closed = communicator, False
         try:
             _check_pieces(self.executor, communicator, self.schedule)
@@ -222,11 +222,11 @@ class PipelineExecutor(Executor):
         self.executor.set_random_state(state)
 
     def draw_from(self, seed: int, rank: int) -> None:
-        """Draw as `Executor.draw_from` says; rank: the replica's, the same on all its stages."""
+        """Set the random stream, as `Executor.draw_from`; rank: the replica's, equal on all its stages."""
         self.executor.draw_from(seed, rank)
 
     def close(self) -> None:
-        """Leave the stages' pairs, also after a loss; the communicator is the caller's."""
+        """Leave the groups of stage pairs, also after a loss; the communicator belongs to the caller."""
         self._closed = True
         carrier, self._carrier = self._carrier, None
         if carrier is not None:

@@ -14,11 +14,11 @@ Seconds = float | Sequence[float]
 
 
 class PipelineSchedule(ABC):
-    """The order in which every stage passes the micro-batches of a batch forwards and backwards.
+    """The order in which every stage computes the forward and backward passes of a batch's micro-batches.
 
-    Stages are numbered from 0, micro-batches too. A network of stages · chunks pieces lies so that piece p is
-    chunk p // stages of the stage p % stages. A schedule of your own is a subclass with `of_stage`; what it
-    gives is checked before anything runs. Bubble and memory are counted, unless there is a formula for them.
+    Stages and micro-batches are numbered from 0. Of stages · chunks pieces of a network, piece p is chunk
+    p // stages of stage p % stages. A schedule of your own is a subclass with `of_stage`; its actions are
+    checked before anything runs. Bubble and memory are counted, unless there is a formula for them.
     """
 
     chunks: int = 1  # pieces that every stage has
@@ -34,12 +34,12 @@ class PipelineSchedule(ABC):
     def bubble(self, stages: int, micro_batches: int) -> float:
         """The share of a pass (0..1) in which a stage is idle, on average over the stages.
 
-        For stages that take equally long, and transfers that take no time.
+        It is for stages of equal duration, and transfers without duration.
         """
         return self.predicted(stages, micro_batches).bubble
 
     def kept(self, stages: int, micro_batches: int) -> tuple[int, ...]:
-        """The greatest number of forward passes of a chunk whose activations each stage keeps at once."""
+        """The maximal number of forward passes of a chunk whose activations each stage keeps at once."""
         return tuple(map(peak_kept, self.actions(stages, micro_batches)))
 
     @final
@@ -60,12 +60,12 @@ class PipelineSchedule(ABC):
         backward_seconds: Seconds = 2.0,
         transfer_seconds: Seconds = 0.0,
     ) -> Timetable:
-        """The timetable of a pass executed with these times.
+        """The predicted timeline of a pass with these times.
 
         forward_seconds, backward_seconds: of a micro-batch in every piece, or by piece (stages · chunks);
-        with recomputation the latter has the forward pass in it. transfer_seconds: from a piece to the next
-        one and back, or by pair of neighbours (stages · chunks − 1), meanwhile both may compute; within a
-        stage it is 0. Pieces are taken to follow one another: an edge that skips one is there in time.
+        with recomputation the latter includes the forward pass. transfer_seconds: from a piece to the next
+        one and back, or by pair of neighbours (stages · chunks − 1), while both may compute; within a stage
+        it is 0. Pieces are assumed to follow one another: an edge that skips one is assumed to be in time.
         """
         pieces = stages * self.chunks
         forward = _by_piece("forward_seconds", forward_seconds, pieces)

@@ -15,7 +15,7 @@ from d5ray.errors import ConfigurationError
 @final
 @dataclass(frozen=True)
 class NaiveModelParallelism(PipelineSchedule):
-    """One micro-batch after the other, forwards and back: stages in turn, without a pipeline.
+    """One micro-batch after the other, forward and backward: stages in turn, without a pipeline.
 
     One stage computes at a time: the bubble is (S−1)/S with S stages, whatever the number of micro-batches.
     Keeps one micro-batch.
@@ -36,10 +36,10 @@ class NaiveModelParallelism(PipelineSchedule):
 @final
 @dataclass(frozen=True)
 class GPipe(PipelineSchedule):
-    """Fill and drain: all micro-batches forwards, then all back (Huang et al., arXiv:1811.06965).
+    """Fill and drain: all forward passes, then all backward passes (Huang et al., arXiv:1811.06965).
 
-    The bubble is (S−1)/(M+S−1) with S stages and M micro-batches; every stage keeps all M. The paper goes
-    back in the opposite order; here gradients are added in the same order by every schedule.
+    The bubble is (S−1)/(M+S−1) with S stages and M micro-batches; every stage keeps all M. The paper's
+    backward passes are in the opposite order; here every schedule adds gradients in the same order.
     """
 
     def of_stage(self, stage: int, stages: int, micro_batches: int) -> Iterator[Action]:
@@ -56,10 +56,10 @@ class GPipe(PipelineSchedule):
 @final
 @dataclass(frozen=True)
 class OneFOneB(PipelineSchedule):
-    """1F1B, PipeDream-flush: back as soon as can be (Narayanan et al., arXiv:2006.09503, section 2.2).
+    """1F1B, PipeDream-flush: backward passes as early as possible (Narayanan et al., arXiv:2006.09503).
 
     Stage s begins with S−1−s forward passes, then forward and backward passes alternate. The bubble is
-    (S−1)/(M+S−1), as `GPipe`'s; but stage s keeps min(M, S−s) micro-batches alone.
+    (S−1)/(M+S−1), as `GPipe`'s, but stage s keeps only min(M, S−s) micro-batches (section 2.2).
     """
 
     def of_stage(self, stage: int, stages: int, micro_batches: int) -> Iterator[Action]:
@@ -77,7 +77,7 @@ class OneFOneB(PipelineSchedule):
 @final
 @dataclass(frozen=True)
 class Interleaved(PipelineSchedule):
-    """1F1B with several chunks a stage (Narayanan et al., arXiv:2104.04473, section 2.2).
+    """1F1B with several chunks per stage (Narayanan et al., arXiv:2104.04473, section 2.2).
 
     S stages hold V = `chunks` pieces each, so a micro-batch passes all of them V times. Stage s begins with
     2(S−1−s) + (V−1)S forward passes. With M a multiple of S the bubble is (S−1)/(V·M+S−1), a V-th of

@@ -1,4 +1,4 @@
-"""Metrics, the criteria they become when compared with a number, and the verdict on a run"""
+"""Metrics, criteria (a metric compared with a number), and the verdict on a run"""
 
 import math
 import numbers
@@ -31,10 +31,10 @@ _GOOD: dict[str, tuple[Relation, ...]] = {"max": (">=",), "min": ("<=",), "targe
 
 @dataclass(frozen=True)
 class Metric(ABC):
-    """A quantity of a run, with a unit and a direction; `metric >= 0.97` makes a criterion of it.
+    """A quantity of a run, with a unit and a direction; `metric >= 0.97` is a criterion.
 
-    A class says what it is by attributes, or in one row, if another class computes it:
-    `class StepTime(TimeOfAStep, name="step_time")`. Its description is then how its docstring begins.
+    A class defines its properties by attributes, or in one line, if another class computes it:
+    `class StepTime(TimeOfAStep, name="step_time")`. Its description is then the start of its docstring.
     """
 
     __test__: ClassVar[bool] = False  # TestLoss is no test class, whatever pytest thinks of its name
@@ -56,12 +56,12 @@ class Metric(ABC):
 
     @abstractmethod
     def estimate(self, run: RunTables) -> Estimate:
-        """The value of this metric in the tables of `run`; None with a reason if they have nothing of it."""
+        """The value of this metric in the tables of `run`; None with a reason if they have no data for it."""
 
     def reads(self) -> tuple[str, ...]:
-        """The metrics of whose rows this is made; empty where that is not known.
+        """The metrics whose rows this one uses; empty if unknown.
 
-        A recipe that will record none of one of them is refused before anything starts.
+        A recipe that will not record one of them is refused before anything starts.
         """
         return ()
 

@@ -22,7 +22,7 @@ FEWEST_RUNS = 6  # below that the exact interval of a median does not exist (95%
 
 
 class Rows:
-    """The rows of one metric as columns of equal length, ordered by run, then by when they were written.
+    """The rows of one metric as columns of equal length, ordered by run, then by the time of writing.
 
     run, agent: numbers from 0; rank, step, epoch (−1 where the row has none), attempt; wall: ns; value: NaN
     stays NaN, and rows whose value is null are left out, counted in `unavailable`, and say why in `reasons`.
@@ -76,7 +76,7 @@ class Rows:
         return f"unavailable: no row of {metric} was recorded"
 
     def per(self, moment: Integers, reduce: np.ufunc) -> tuple[Integers, Integers, Floats]:
-        """(run, moment, value), reduced over the ranks; a step that a restarted agent redid counts once."""
+        """(run, moment, value), reduced over the ranks; a step repeated by a restarted agent counts once."""
         last = last_of_each(self.run, moment, self.rank)  # the latest attempt of each rank
         run, when, value = self.run[last], moment[last], self.value[last]
         if not len(value):

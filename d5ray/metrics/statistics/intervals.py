@@ -32,12 +32,12 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """The value of one quantity, and how sure it is.
+    """The value of one quantity, with its confidence interval.
 
-    `value` is None when it is unavailable, and NaN when it was measured and is not a number. `exact` marks
-    a fact of the run (a count, the accuracy on a fixed test set) that needs no interval. `n` counts the
-    samples behind the interval, `sample_unit` says what one of them is, `reason` why something is missing.
-    `steps` are those of one run where they are enough to decide by a margin without an interval.
+    `value` is None if it is unavailable, and NaN if it was measured and is not a number. `exact` marks a
+    fact of the run (a count, the accuracy on a fixed test set) that needs no interval. `n` is the number of
+    samples of the interval, `sample_unit` the kind of sample, `reason` says why something is missing. `steps`
+    are those of one run if they are enough to decide by a margin without an interval.
     """
 
     value: float | None
@@ -113,8 +113,8 @@ def quantile_interval(
 ) -> Interval | None:
     """The exact interval of the q-quantile; None with too few: 36 for p90, 72 for p95, 368 for p99 (at 95%).
 
-    samples: how many independent ones the values are worth, where they depend on each other: the ranks are
-        those of that many, stretched to all, and the interval is as wide as that many would give.
+    samples: the effective number of independent values, if they are correlated: the ranks are those for
+        this number, scaled to all values, and the interval is as wide as for this number.
     NaN raises ConfigurationError, infinity is allowed.
 
     >>> quantile_interval(range(1, 37), 0.9), quantile_interval(range(35), 0.9)
@@ -160,10 +160,10 @@ def student(degrees: float, confidence: float = CONFIDENCE) -> float:
 
 
 def median_log_ratio(a: Values, b: Values, confidence: float = CONFIDENCE) -> Ratio:
-    """exp(median of log(a_i / b_i)): how many times a is b, where the i-th samples were taken side by side.
+    """exp(median of log(a_i / b_i)): the ratio of a to b from paired samples.
 
-    Measuring the two sides alternately and comparing pair by pair cancels what drifts slowly; the exact
-    rank interval of the median does the rest. Raises ConfigurationError unless both have the same, positive
+    Alternating the two sides and comparing them in pairs cancels slow drift; the interval is the exact rank
+    interval of the median. Raises ConfigurationError unless both have the same, positive
     length and every value is positive and finite.
 
     >>> median_log_ratio([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]).value

@@ -1,4 +1,4 @@
-"""Stopping rules of a measurement: a precision that is reached, or a bound, with the reason kept"""
+"""Stopping rules of a measurement: a reached precision, or a bound, with the reason"""
 
 import math
 from collections.abc import Sequence
@@ -23,18 +23,18 @@ MOST_MISSES = 0.05  # of an interval at confidence 95 %
 class StoppingRule:
     """Repeat until the half-width of the median's 95 % interval is small against the median, or a bound.
 
-    Whoever looks at an interval after every value stops when it happens to be narrow, and such intervals
-    hold the truth less often. So one looks seldom: each time at half as many values again. And since what
-    slows one repetition slows the next, the interval is that of as many independent values as they are worth
-    (`d5ray.metrics.statistics.dependence`); while they are worth fewer than 30, nothing is called precise. So
-    it holds the truth in 93 to 98 of 100 cases, up to a correlation of 0.95 between neighbours
-    (tests/metrics/statistics/test_sequential_stopping.py). What changes more slowly than one repeats, nobody
-    sees.
+    Looking at an interval after every value would stop when it happens to be narrow, and such intervals
+    contain the true value less often. So looks are rare: each after half as many values again. And since
+    repetitions are correlated, the interval is that of the effective number of independent values
+    (`d5ray.metrics.statistics.dependence`); below 30 of them, nothing counts as precise. So it contains the
+    true value in 93 to 98 of 100 cases, up to a correlation of 0.95 between neighbours
+    (tests/metrics/statistics/test_sequential_stopping.py). It cannot detect changes that are slower than the
+    whole measurement.
 
     fewest         values before the first look, at least 30
-    growth         how many times as many values the next look has
+    growth         factor by which the number of values grows from look to look
     precision      half-width over median at which to stop
-    most, seconds  values, and time, after which to stop in any case
+    most, seconds  maximal number of values, and maximal time
     """
 
     fewest: int = FEWEST_TIMES
@@ -64,7 +64,7 @@ class StoppingRule:
         return frozenset(numbers)
 
     def reason(self, values: Values, elapsed_seconds: float) -> str:
-        """The reason to stop after these values; empty to go on.
+        """The reason to stop after these values; empty to continue.
 
         >>> StoppingRule().reason([1.0] * 29, 0.1), StoppingRule().reason([1.0] * 30, 0.1)
         ('', 'precise: half-width 0 % of the median, 30 values')
@@ -88,13 +88,13 @@ class StoppingRule:
 class SequentialStopping:
     """Sequential stopping: a look after each of these numbers of pairs of processes, until it is precise.
 
-    A rank interval of few values misses with a probability that depends on their number alone: 0.8 % with 8,
-    1.3 % with 14, 1.9 % with 27. By the union bound an interval that is taken at one of these looks, whatever
-    made it the last, misses at most as often as all of them together, here in 4.0 % of cases, whatever the
-    distribution. Numbers that come to more than 5 % are refused.
+    A rank interval of few values misses the true value with a probability that depends only on their number:
+    0.8 % with 8, 1.3 % with 14, 1.9 % with 27. By the union bound the interval at the last look, whatever the
+    reason to stop, misses at most as often as all of them together, here in 4.0 % of cases, whatever the
+    distribution. Numbers that sum to more than 5 % are refused.
 
-    pairs      the numbers of rounds after which one looks; the last is the most
-    precision  half-width of every ratio's interval, over the ratio, at which to stop
+    pairs      the numbers of rounds after which to look; the last is the maximum
+    precision  half-width of every ratio's interval, relative to the ratio, at which to stop
     """
 
     pairs: tuple[int, ...] = (8, 14, 27)
@@ -116,11 +116,11 @@ class SequentialStopping:
 
     @property
     def misses(self) -> float:
-        """The probability, at most, that the interval at the last look does not hold the truth."""
+        """The upper bound of the probability that the interval at the last look misses the true value."""
         return sum(missing(number) for number in self.pairs)
 
     def reason(self, pairs: int, half_widths: Sequence[float]) -> str:
-        """The reason to stop after these pairs; empty to go on. half_widths: of all ratios, relative."""
+        """The reason to stop after these pairs; empty to continue. half_widths: of all ratios, relative."""
         if pairs >= self.pairs[-1]:
             return f"most: {pairs} pairs"
         if pairs in self.pairs and half_widths and max(half_widths) <= self.precision:

@@ -1,4 +1,4 @@
-"""MicroBatched: an executor that computes every batch in parts, so that it needs the memory of one of them"""
+"""MicroBatched: an executor that computes every batch in micro-batches, in the memory of one of them"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, final
@@ -18,13 +18,13 @@ from d5ray.networks.microbatch.samples import AVERAGE, SHARED, SUM, Kind, Sample
 class MicroBatched(GraphExecutor):
     """Another executor's passes over micro-batches, with the results of one over the whole batch.
 
-    Outputs with a slice for each sample are put together. Means and sums over samples, such as a loss, and
-    their gradients are added up, means with the share of samples that a part has: loss and gradients are
-    those of the whole batch but for rounding. A Dropout draws a mask for each part.
+    Outputs with a slice for each sample are concatenated. Means and sums over samples, such as a loss, and
+    their gradients are summed, means weighted by the micro-batch's share of samples: loss and gradients are
+    those of the whole batch up to rounding. Dropout draws a mask for each micro-batch.
 
-    executor: of a network that mixes no samples: one that does is refused when a pass begins, with the nodes
-    and reasons. Events that it has are told of each part. size: of the parts, the last of which may be
-    smaller; or the size of every part, which then add up to the batch.
+    executor: of a network that does not mix samples; otherwise it is refused when a pass begins, with the
+    nodes and reasons. Its events see each micro-batch. size: of the micro-batches, of which the last may be
+    smaller; or the size of each, which must sum to the batch.
 
     """
 

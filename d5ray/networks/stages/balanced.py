@@ -1,4 +1,4 @@
-"""Balanced: a network divided into stages that take equally long, within a limit of memory"""
+"""Balanced: a network divided into stages of equal duration, within a memory limit"""
 
 from dataclasses import dataclass
 from typing import final
@@ -18,19 +18,19 @@ from d5ray.networks.stages.stage_tables import StageTables
 @final
 @dataclass(frozen=True)
 class Balanced(Cutting):
-    """Contiguous stages in the network's order, of which the slowest is as quick as can be.
+    """Contiguous stages in the network's order, with the slowest stage as fast as possible.
 
-    A stage takes the seconds of its operators, and for what it receives and sends those of its bytes at
-    `bytes_per_second`: activations forwards, and as many bytes of gradients backwards. Among the cuts that
-    are as quick, the one that moves the fewest bytes is taken. The dynamic program is exact (it is that of
-    PipeDream, arXiv:1806.03377, without replication).
+    A stage takes the seconds of its operators, plus the transfer time at `bytes_per_second` of the bytes that
+    it receives and sends: activations forward, and as many bytes of gradients backward. Among equally fast
+    cuts the one that moves the fewest bytes is chosen. The dynamic program is exact (that of PipeDream,
+    arXiv:1806.03377, without replication).
 
     costs               of one micro-batch, from `operator_costs`; by default they are counted for a sample,
                         and the same on every machine
-    limit_bytes         of a stage: copies × its parameters + what it keeps of micro-batches
+    limit_bytes         of a stage: copies × its parameters + its kept activations of micro-batches
     copies              of the parameters: with their gradients and the optimizer's state
-    kept_micro_batches  how many a stage keeps at most; None: as many as one-forward-one-backward, the number
-                        of stages from this one on
+    kept_micro_batches  the maximal number that a stage keeps; None: as with one-forward-one-backward, the
+                        number of stages from this one on
     trains              whether every stage must have parameters, as those of a `Mesh` must
     """
 
@@ -54,7 +54,7 @@ class Balanced(Cutting):
         return self.cut(network).stages_of(network)
 
     def cut(self, network: Network) -> Cut:
-        """The cut by hand that this comes to: what those are given who are to cut alike.
+        """The resulting cut, to give to all processes that must cut in the same way.
 
         Raises `ConfigurationError` for fewer operators than stages, for costs that are not the network's, and
         where no cut stays within the limit, with the least that there is.

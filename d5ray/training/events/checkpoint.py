@@ -1,4 +1,4 @@
-"""The event that saves, now and then, all that is needed to go on with a training"""
+"""The event that periodically saves everything that is needed to resume a training"""
 
 from os import PathLike
 from pathlib import Path
@@ -12,19 +12,19 @@ from d5ray.training.events.moment import Moment
 
 @final
 class Checkpoint(Event):
-    """Saves every few epochs, or steps, and at the end; `launch(…, resume=…)` goes on from there.
+    """Saves every few epochs, or steps, and at the end; `launch(…, resume=…)` resumes from a checkpoint.
 
-    Parameters, state that is not trained, the state of both optimizers, error feedback, random streams, the
-    place in the epoch, and what the events remember: the training that goes on has the numbers of one that
-    was never stopped, bit for bit. Of a mesh every agent saves its share; the checkpoint is complete when
-    all have.
+    It saves parameters, state that is not trained, the state of both optimizers, residuals of error feedback,
+    random streams, the position in the epoch, and the state of events: a resumed training is bitwise equal to
+    one that was never interrupted. Every agent of a mesh saves its share; the checkpoint is complete when all
+    have.
 
-    path         a folder, or a URI that pyarrow knows, such as s3://bucket/folder; by default `checkpoints`
-                 in the run's own folder. All nodes must reach it; a relative one begins where the program
-                 stands that launches the run.
+    path         a folder, or a URI that pyarrow supports, such as s3://bucket/folder; by default
+                 `checkpoints` in the run's own folder. All nodes must have access; a relative path starts in
+                 the working folder of the program that launches the run.
     every_epochs between two checkpoints
     every_steps  instead of epochs
-    keep         the number of checkpoints that are kept, a run's last ones; 0: all
+    keep         the number of a run's last checkpoints to keep; 0: all
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The event that measures how a network does on samples that it is trained on, beside those held out"""
+"""The event that evaluates a network on samples of the training split, besides those held out"""
 
 import math
 from typing import final
@@ -16,11 +16,11 @@ from d5ray.training.events.moment import Moment
 class LearningCurves(Event):
     """Evaluates some training samples after every epoch: `training_loss` and `training_accuracy`.
 
-    What a network cannot do on samples it has trained on, and what it can do there but not on others, is
-    seen in the report, which draws both beside loss and accuracy on the samples held out.
+    The report draws both with loss and accuracy on held-out samples, and so shows underfitting and
+    overfitting.
 
-    samples: of the training split, always the same, drawn from it at equal distances; they get those of the
-        transformations that test samples get.
+    samples: of the training split, always the same ones, at equal distances; they get the transformations of
+        test samples.
     """
 
     records = ("training_loss", "training_accuracy")

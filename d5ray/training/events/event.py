@@ -1,4 +1,4 @@
-"""Event: methods that the trainer calls at its hook points, with the moment they happen at"""
+"""Event: callbacks at hook points of a training"""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ class Hook(Protocol):
 class Event:
     """Subclass it, override the hooks you need, and give it to an `Experiment` as one of its `events`.
 
-    Every agent has a copy of its own. A hook that is not overridden costs nothing. In the order of a run:
+    Every agent has its own copy. A hook that is not overridden costs nothing. In the order of a run:
 
       before_run       a call of `train` begins
       before_epoch     an epoch of the training set begins
       before_sampling  the batch is about to be fetched
-      after_sampling   it is there, as moment.batch; the step takes what is in its place afterwards
+      after_sampling   the batch is moment.batch; a hook may replace it for the step
       before_step      the distributed optimizer's step is about to begin
-      after_step       it is over: moment.loss, moment.step steps are done
-      before_test      an evaluation begins, on moment.split; parameters are those to be evaluated
-      after_test       it is over: moment.evaluation
+      after_step       the step is over: moment.loss; moment.step steps are done
+      before_test      an evaluation begins, on moment.split, with the parameters to evaluate
+      after_test       the evaluation is over: moment.evaluation
       after_epoch      the epoch is over, with its evaluation if there is one
       after_run        the call of `train` ends, at its last step, stopped, or by a loss that is NaN, but not
-                       by an error; with agents that do not wait for each other, after the evaluation of
-                       what all have made
+                       by an error; under asynchronous optimizers, after the evaluation at the end of all
+                       agents
 
-    An `__init__` argument, kept under its name, is a hyperparameter; what changes is made in `before_run`.
+    An `__init__` argument, kept under its name, is a hyperparameter; make changing state in `before_run`.
 
-    records: the metrics that it records, so that a recipe's criteria on them are let pass.
+    records: the metrics that it records, so that a recipe may have criteria on them.
 
-    stops: whether it may call `moment.stop`. Then the agents agree from time to time whether to go on, so
-    that all end after the same step.
+    stops: whether it may call `moment.stop`. Then the agents agree periodically whether to continue, so that
+    all end after the same step.
     """
 
     records: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The event that measures how long the trained network takes for an inference"""
+"""The event that measures the time of an inference of the trained network"""
 
 from time import perf_counter_ns
 from typing import final
@@ -21,12 +21,12 @@ MOST_CALLS = 1_000_000  # one after the other, at every evaluation
 class MeasureInference(Event):
     """Times inferences on test samples at the end of each call of `train`: rows of `inference_time`.
 
-    From a batch in host memory to its scores there, on every agent, one call after the other; batches are
-    the test split's samples in their order, again from the beginning where it ends. `InferenceTime` and
-    `InferenceLatency(0.99)` judge it, the slowest agent's at each call.
+    The time is from a batch in host memory to its scores there, on every agent, one call after the other;
+    batches are the test split's samples in their order, repeated if necessary. `InferenceTime` and
+    `InferenceLatency(0.99)` use the slowest agent of each call.
 
-    batch_size: 1 is the latency of a single sample. calls: as many are recorded; p99 with its interval needs
-    3,680.
+    batch_size: 1 gives the latency of a single sample. calls: the number of recorded calls; p99 with its
+    interval needs 3,680.
     """
 
     records = (INFERENCE_TIME,)

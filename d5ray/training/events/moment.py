@@ -1,4 +1,4 @@
-"""Moment: everything that an event sees of its agent at a hook point, and may do there"""
+"""Moment: the argument of an event's hooks: the state of its agent, and requests to it"""
 
 from collections.abc import Callable
 from typing import Any, Protocol, final
@@ -28,24 +28,24 @@ class Keeper(Protocol):
 
 @final
 class Moment:
-    """The moment of a hook: one object an agent, whose values change as the training goes on.
+    """The argument of a hook: one object per agent, whose values change during the training.
 
-    rank, agents     which agent this is, of how many
+    rank, agents     the number of this agent, and of all agents
     seed             of the run
     step             steps done since the beginning of the run; within a step, its number from 0
-    epoch            the epoch under way, or just over, from 0
+    epoch            the current epoch, or the one just completed, from 0
     steps_per_epoch  of this run
-    batch            this agent's share of the step, from after_sampling to after_step; in after_sampling
-                     another one may be put in its place
-    loss             of the last step, on this agent's samples; NaN where it had none
+    batch            this agent's share of the step, from after_sampling to after_step; after_sampling may
+                     replace it
+    loss             of the last step, on this agent's samples; NaN without samples
     evaluation       the last one; None before the first
-    split            which samples that was on, or is on that is under way: 'validation' where there are such,
-                     and 'test' at the end of the training; else always 'test'
-    completed        in after_run: whether the training came to its end, and nothing failed
+    split            of the last or the current evaluation: 'validation' if there is such a split, and 'test'
+                     at the end of the training; otherwise always 'test'
+    completed        in after_run: whether the training has completed without a failure
     executor         the network: parameters, gradients, slots, inference
-    dataset          what is trained and tested on
-    transformations  what is done to each batch of it
-    precision        of training passes, as the experiment has it
+    dataset          the data set
+    transformations  of each batch
+    precision        of training passes, that of the experiment
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Moment:
 
     @property
     def evaluated(self) -> Samples:
-        """The samples of the evaluation that is under way, or was the last one."""
+        """The samples of the current or the last evaluation."""
         return self.dataset.splits[self.split]
 
     @property
@@ -98,14 +98,14 @@ class Moment:
 
     @property
     def elapsed_seconds(self) -> float:
-        """The time that this agent has trained, evaluations included, over all calls of `train`."""
+        """The training time of this agent, including evaluations, over all calls of `train`."""
         running = 0 if self._begun is None else self._now() - self._begun
         return (self._before + running) * 1e-9
 
     def stop(self, reason: str) -> None:
-        """Ask that the training end: for all agents after the same step, at most ten steps later.
+        """Request the end of the training: for all agents after the same step, at most ten steps later.
 
-        Agents that do not wait for each other end as soon as each hears of it. The run is complete, with
+        Under asynchronous optimizers each agent ends as soon as it learns of it. The run is complete, with
         this as its `stop_reason`.
         """
         if not self._stops:
@@ -124,9 +124,9 @@ class Moment:
         phase: str = "event",
         step: int | None = None,
     ) -> None:
-        """A row of `samples`; unit: in SI (s, B, J, W, 1); step: by default that of the training.
+        """Record a row of `samples`; unit: in SI (s, B, J, W, 1); step: by default that of the training.
 
-        Raises `ConfigurationError` for a name that d5ray measures itself, and for what is not one number.
+        Raises `ConfigurationError` for a name of d5ray's own metrics, and for what is not one number.
         """
         self._keeper.record(metric, value, unit, self.step if step is None else step, self.epoch, phase)
 
@@ -135,11 +135,11 @@ class Moment:
         self._keeper.note(name, self, detail)
 
     def keep(self, name: str, data: bytes) -> None:
-        """Keep a file of this name in the run's folder; one that is there is replaced as a whole."""
+        """Store a file of this name in the run's folder; an existing file is replaced."""
         self._keeper.keep(name, data)
 
     def checkpoint(self, path: str | None = None, keep: int = 1) -> None:
-        """Save all that is needed to go on from here, see `Checkpoint`; all agents call it at one step."""
+        """Save everything needed to resume from here, see `Checkpoint`; all agents call it at one step."""
         self._keeper.checkpoint(path, keep)
 
     # -- for the trainer -------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Qualities of one's own that an evaluation measures beside loss and accuracy"""
+"""Qualities of your own that an evaluation measures besides loss and accuracy"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -18,15 +18,15 @@ PIECE = 256  # samples
 class Quality(Event, ABC):
     """Subclass it, name what it measures in `records`, and write `measure`; it is one of the `events`.
 
-    Every evaluation ends with a pass of its own over its samples. A criterion on a value is one on a
+    Every evaluation ends with an additional pass over its samples. For a criterion on a value use a
     `LastEvaluation` of its name.
     """
 
     @abstractmethod
     def measure(self, pieces: Pieces) -> Mapping[str, float | None]:
-        """A value for every name in `records`: of the network's outputs and the targets, piece by piece.
+        """A value for every name in `records`, from the network's outputs and the targets, piece by piece.
 
-        None is a value that cannot be told. Outputs are those of `Executor.inference`.
+        None is an unknown value. Outputs are those of `Executor.inference`.
         """
 
     def check(self, experiment: Any) -> None:

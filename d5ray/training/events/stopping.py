@@ -1,4 +1,4 @@
-"""Events that end a training: at an accuracy, after a time or steps, on a plateau, at the first NaN"""
+"""Early stopping: events that end a training at an accuracy, a time, a step, a plateau, the first NaN"""
 
 import math
 from typing import Any, Final, final
@@ -13,9 +13,9 @@ OF: Final = {"test_loss": "min", "test_accuracy": "max", "loss": "min"}
 
 @final
 class StopAtAccuracy(Event):
-    """Ends after the first evaluation whose accuracy is at least so high, on any agent.
+    """Ends after the first evaluation in which any agent reaches this accuracy.
 
-    On the validation split where there is one, else on the test split.
+    It uses the validation split if there is one, otherwise the test split.
     """
 
     stops = True
@@ -36,9 +36,9 @@ class StopAtAccuracy(Event):
 
 @final
 class StopAfterSeconds(Event):
-    """Ends after the step in which that many seconds of training are over, evaluations included.
+    """Ends after the step in which this training time is over, evaluations included.
 
-    A training that goes on from a checkpoint counts what it took before.
+    A resumed training includes the time before its checkpoint.
     """
 
     stops = True
@@ -54,7 +54,7 @@ class StopAfterSeconds(Event):
 
 @final
 class StopAfterSteps(Event):
-    """Ends after that many steps of the run, or up to nine later: when the agents next agree."""
+    """Ends after this many steps of the run, or up to nine later, when the agents next agree."""
 
     stops = True
 
@@ -69,12 +69,12 @@ class StopAfterSteps(Event):
 
 @final
 class StopAtPlateau(Event):
-    """Ends when a quality has not become better for that many epochs.
+    """Early stopping: ends when a quality has not improved for `patience` epochs.
 
     of            'test_loss', 'test_accuracy', or 'loss', the mean training loss over the epoch; the first
-                  two are of the validation split where there is one
-    patience      epochs without improvement, one after the other
-    least_change  what counts as an improvement must be larger than this
+                  two use the validation split if there is one
+    patience      consecutive epochs without improvement
+    least_change  an improvement must be larger than this
     """
 
     stops = True
@@ -125,12 +125,12 @@ class StopAtPlateau(Event):
 
 @final
 class StopAtNaN(Event):
-    """Ends when a parameter is not a finite number any more, and names its tensor.
+    """Ends when a parameter is no longer a finite number, and names its tensor.
 
-    A loss that is not finite always ends a run, with the status 'nan_loss'; this notices what does not show
-    in the loss of the agent's own samples, such as an overflow in a layer that the batch did not use.
+    A loss that is not finite always ends a run, with the status 'nan_loss'; this event detects what does not
+    appear in the loss of the agent's own samples, such as an overflow in a layer that the batch did not use.
 
-    every_steps: between two looks, each of which reads all parameters.
+    every_steps: between two checks, each of which reads all parameters.
     """
 
     stops = True

@@ -1,4 +1,4 @@
-"""The event that keeps the test samples which the trained network takes for something else"""
+"""The event that stores the test samples that the trained network misclassifies"""
 
 from typing import Any, final
 
@@ -17,14 +17,14 @@ AT_A_TIME = 1024  # labels, so that a large test split fits the memory
 
 @final
 class SaveWrongSamples(Event):
-    """Writes `wrong_samples.parquet` into the run's folder: the surest mistakes first.
+    """Writes `wrong_samples.parquet` into the run's folder: the most confident mistakes first.
 
-    index (in the test split), position (of the label in the sample, for a sequence; else empty), label,
+    Columns: index (in the test split), position (of the label in a sequence; otherwise empty), label,
     predicted, score (of the predicted class) and label_score, as the network gives them, and the sample
-    itself, as the data set has it, as `input` with its `shape`. The first agent does it, at the end of each
-    call of `train`, with the parameters that were evaluated.
+    itself, as in the data set, as `input` with its `shape`. The first agent writes it, at the end of each
+    call of `train`, with the evaluated parameters.
 
-    most: mistakes that are kept.
+    most: the maximal number of mistakes to store.
     """
 
     def __init__(self, most: int = 1000) -> None:

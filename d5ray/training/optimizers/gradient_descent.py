@@ -1,4 +1,4 @@
-"""Gradient descent: plain, with momentum, with Nesterov's momentum"""
+"""Gradient descent: plain, with momentum, with Nesterov momentum"""
 
 from dataclasses import dataclass
 from typing import Any, final
@@ -54,9 +54,9 @@ class Momentum(WithVelocity):
 @final
 @dataclass(frozen=True)
 class Nesterov(WithVelocity):
-    """v ← μ v + g;  x ← x − η (g + μ v)   (Nesterov's, as Sutskever et al. write it, PMLR 28(3):1139).
+    """v ← μ v + g;  x ← x − η (g + μ v)   (Nesterov momentum: Sutskever et al., PMLR 28(3):1139).
 
-    x stands at the point where the next gradient is taken, as in PyTorch with nesterov=True.
+    x is the point where the next gradient is computed, as in PyTorch with nesterov=True.
     """
 
     def update(self, x: Any, gradient: Any, state: State) -> None:

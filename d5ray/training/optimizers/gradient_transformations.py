@@ -1,4 +1,4 @@
-"""Gradient transformations that wrap any rule: weight decay, clipping"""
+"""Gradient transformations that wrap any rule: weight decay, gradient clipping"""
 
 import dataclasses
 from abc import abstractmethod
@@ -117,7 +117,7 @@ class WeightDecay(GradientTransformation):
 @final
 @dataclass(frozen=True)
 class ClipValue(GradientTransformation):
-    """g, every coordinate of it brought into [−c, c]."""
+    """Gradient clipping by value: g with every coordinate clipped to [−c, c]."""
 
     limit: float
 
@@ -132,7 +132,7 @@ class ClipValue(GradientTransformation):
 @final
 @dataclass(frozen=True)
 class ClipNorm(GradientTransformation):
-    """g min(1, c / ‖g‖), the norm over all parameters   (Pascanu, Mikolov, Bengio, arXiv:1211.5063)."""
+    """Gradient clipping: g min(1, c / ‖g‖), the norm of all parameters (Pascanu et al., arXiv:1211.5063)."""
 
     limit: float
 

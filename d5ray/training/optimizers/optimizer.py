@@ -1,4 +1,4 @@
-"""Optimizer: an update rule as frozen data that moves flat parameters in place by a flat gradient"""
+"""Optimizer: an update rule as frozen data that updates flat parameters in place by a flat gradient"""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -32,16 +32,16 @@ PARTS = "parts"  # in a state: those of parts of x, of which not all had a gradi
 
 
 class Optimizer(ABC):
-    """An update rule as frozen data; what it remembers between steps is a state of its own.
+    """An update rule as frozen data; its state between steps is a separate object.
 
     The same rule works on the arrays of NumPy, PyTorch and CuPy. A subclass is a frozen dataclass with a
-    `learning_rate`; it gives `state` and `update`, where `state["t"]`, if it is there, counts the steps.
+    `learning_rate`; it has `state` and `update`, where `state["t"]`, if it exists, counts the steps.
 
-    elementwise: whether the rule treats every coordinate by itself, and its state is arrays like x and
-    numbers alone, so that a part of x can be updated with the same part of the others. single_pass: whether
-    it goes over x once, where the framework can, so that parts that fit the cache gain nothing. whole:
-    whether it must see all parameters at once, so that it cannot be shared out over shards and buckets.
-    tensorwise: whether it must know where the model's tensors lie. prepares: whether it has a `prepare`.
+    elementwise: whether the rule treats every coordinate separately, and its state consists of arrays like x
+    and numbers, so that a part of x can be updated with the same part of the others. single_pass: whether it
+    reads x only once, if the framework can, so that blocks that fit the cache are not faster. whole: whether
+    it needs all parameters at once, so that it cannot be divided over shards and buckets. tensorwise: whether
+    it needs the places of the model's tensors. prepares: whether it has a `prepare`.
     """
 
     learning_rate: float
@@ -58,22 +58,22 @@ class Optimizer(ABC):
 
     @property
     def single_pass(self) -> bool:
-        """True if the rule goes over x once, so that parts that fit the cache gain nothing."""
+        """True if the rule reads x only once, so that blocks that fit the cache are not faster."""
         return False
 
     @property
     def whole(self) -> bool:
-        """True if the rule must see all parameters at once: no shards, no buckets."""
+        """True if the rule needs all parameters at once: no shards, no buckets."""
         return False
 
     @property
     def tensorwise(self) -> bool:
-        """True if the rule must know which part of x is which tensor of the model."""
+        """True if the rule needs to know which part of x is which tensor of the model."""
         return False
 
     @property
     def prepares(self) -> bool:
-        """True if `prepare` moves x before a gradient is taken."""
+        """True if `prepare` moves x before the gradient is computed."""
         return False
 
     def state(self, x: Any) -> State:
@@ -81,7 +81,7 @@ class Optimizer(ABC):
         return {}
 
     def state_for(self, x: Any, slots: Slots) -> State:
-        """`state` for a model whose tensors lie in x (n,) at these slots; for rules that look at tensors."""
+        """The `state` for a model whose tensors are at these slots of x (n,); for tensor-wise rules."""
         return self.state(x)
 
     def advance(self, state: State) -> None:
@@ -90,18 +90,18 @@ class Optimizer(ABC):
             state[STEPS] += 1
 
     def prepare(self, x: Any, state: State) -> None:  # noqa: B027 - most take it where x is
-        """Called before a gradient is taken: move x to where it is to be taken."""
+        """Called before a gradient is computed: move x to where it is to be computed."""
 
     @abstractmethod
     def update(self, x: Any, gradient: Any, state: State) -> None:
-        """Move the flat parameters x (n,) in place by the flat gradient (n,), which stays as it is."""
+        """Update the flat parameters x (n,) in place by the flat gradient (n,), which stays unchanged."""
 
     @final
     def step(self, x: Any, gradient: Any, state: State, unused: Slots = ()) -> None:
-        """One step: `advance`, then `update`, block by block through the cache where that gives the same.
+        """One step: `advance`, then `update`, in blocks that fit the cache if that gives the same result.
 
-        unused: the tensors that have no gradient, whatever stands in its place; neither they nor what the
-        rule remembers of them moves, as under PyTorch.
+        unused: the tensors without a gradient, whatever is in its place; neither they nor their state
+        change, as under PyTorch.
         """
         if unused or PARTS in state:
             self.step_without(x, gradient, state, unused)
@@ -113,8 +113,8 @@ class Optimizer(ABC):
     def step_without(self, x: Any, gradient: Any, state: State, unused: Slots) -> None:
         """A step in which these tensors have no gradient.
 
-        An element-wise rule has a state for every part of x whose tensors always had one together. Another
-        rule sees a gradient of zero, and these parts of x are put back; a subclass may know better.
+        An element-wise rule has a state for every part of x whose tensors always had gradients together. Any
+        other rule gets a gradient of zero, and these parts of x are restored; a subclass may override this.
         """
         if self.elementwise:
             self._step_in_parts(x, gradient, state, unused)
@@ -142,7 +142,7 @@ class Optimizer(ABC):
                 self.step(x[begin:end], gradient[begin:end], own)
 
     def grown(self, state: State, x: Any, before: Slots, now: Slots) -> State:
-        """The state for x with more tensors than before, of which each keeps its own.
+        """The state for x with more tensors than before; each old tensor keeps its own.
 
         Raises `ConfigurationError` for a rule that is neither element-wise nor knows tensors.
         """
@@ -176,7 +176,7 @@ class Optimizer(ABC):
 
     @final
     def blocks(self, x: Any, state: State) -> Iterator[tuple[slice, State]]:
-        """The parts of x that `update` may be called with, and the state of each; one if it must be whole."""
+        """The parts of x with which `update` may be called, each with its state; one for all of x."""
         once = self.single_pass and fuses(x)
         if len(x) <= BLOCK or once or not self.elementwise or not in_host_memory(x):
             yield slice(None), state
@@ -187,23 +187,23 @@ class Optimizer(ABC):
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:
-        """The schedules by which its hyperparameters change."""
+        """The schedules of its hyperparameters."""
         return ()
 
     def timed(self, epochs: Epochs | int, updates_per_step: int = 1) -> Self:
-        """The rule for a run with these epochs, or steps in each, and this number of updates in a step."""
+        """The rule for a run with these epochs, or steps per epoch, and this number of updates per step."""
         return self
 
     def at(self, step: int) -> "Optimizer":
-        """The rule as it is at a step of the run, from 0; always the same but for a schedule."""
+        """The rule at a step of the run, from 0; it differs between steps only by schedules."""
         return self
 
     def current(self, state: State) -> "Optimizer":
-        """The rule as it is in the step that began with `advance`."""
+        """The rule in the step that began with `advance`."""
         return self
 
     def begin_at(self, state: State, step: int) -> None:  # noqa: B027 - few count the run's steps
-        """Let a new state go on at this step of the run."""
+        """Let a new state start at this step of the run."""
 
     @property
     def hyperparameters(self) -> tuple[str, ...]:
@@ -212,11 +212,11 @@ class Optimizer(ABC):
         return tuple(each.name for each in dataclasses.fields(rule)) if dataclasses.is_dataclass(rule) else ()
 
     def with_values(self, **values: Any) -> Self:
-        """A copy of the rule with other hyperparameters; both can take each other's states."""
+        """A copy of the rule with other hyperparameters; both can use each other's states."""
         return dataclasses.replace(self, **values)  # type: ignore[type-var]
 
     def with_rate(self, learning_rate: float) -> Self:
-        """A copy of the rule with another learning rate; both can take each other's states."""
+        """A copy of the rule with another learning rate; both can use each other's states."""
         return self.with_values(learning_rate=learning_rate)
 
     def scaled(self, factor: float) -> Self:

@@ -1,4 +1,4 @@
-"""A rule whose hyperparameters change while it trains"""
+"""A rule with schedules for its hyperparameters, such as a learning-rate schedule"""
 
 import sys
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ MOMENT = "moment"  # in a state: the update of the run, from 0, that is under wa
 @final
 @dataclass(frozen=True, init=False)
 class Scheduled(WrappedRule):
-    """Scheduled(Momentum(0.1, 0.9), learning_rate=Cosine(0.1, 90)): a rule, and how some numbers change.
+    """Scheduled(Momentum(0.1, 0.9), learning_rate=Cosine(0.1, 90)): a rule with schedules for some fields.
 
-    The fields that are named have their schedules' numbers at every step of the run, the others those of the
-    rule. With parameter servers that do not wait, a step of the run is as many updates as there are agents.
+    The named fields have their schedules' values at every step of the run, the others those of the rule. With
+    asynchronous parameter servers, a step of the run is as many updates as there are agents.
     """
 
     changing: Mapping[str, Schedule] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Checks of update rules and trainings: whole trajectories against a reference, and what departs from it"""
+"""Checks of update rules and trainings: whole trajectories compared with a reference"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -80,15 +80,15 @@ def check_optimizer(
     array: Make = np.array,
     problems: Sequence[ValidationProblem] = PROBLEMS,
 ) -> ValidationReport:
-    """A report that a rule goes the way of a reference, step by step; else raises `ValidationError` with it.
+    """A report that a rule equals a reference, step by step; otherwise raises `ValidationError` with it.
 
-    reference   another rule, which goes in float64 NumPy, such as `TorchOptimizer("Adam")` or `Adam()`; or a
-                function (start (n,), gradient, steps) that gives the parameters after every step
-    tolerance   of the difference's norm, relative to how far the reference has moved
-    array       makes what the rule is tried on, such as `torch.tensor`; float64 NumPy if it is not given
+    reference   another rule, which runs in float64 NumPy, such as `TorchOptimizer("Adam")` or `Adam()`; or a
+                function (start (n,), gradient, steps) that returns the parameters after every step
+    tolerance   of the difference's norm, relative to the distance that the reference has moved
+    array       makes the rule's arrays, such as `torch.tensor`; by default float64 NumPy
 
-    Both see the gradient at their own parameters: what goes astray shows. The gradient must come out as it
-    went in.
+    Both get the gradient at their own parameters, so deviations add up. The rule must not change the
+    gradient.
 
     >>> from d5ray.training.optimizers.gradient_descent import SGD, Momentum
     >>> print(check_optimizer(Momentum(0.1, 0.0), reference=SGD(0.1), steps=3))
@@ -211,10 +211,10 @@ def check_training(
     expected: Mapping[int, float] | Sequence[float],
     tolerance: float,
 ) -> float:
-    """Check that a learning curve is the expected one within a tolerance; gives the largest difference.
+    """Check that a learning curve equals the expected one within a tolerance; returns the largest difference.
 
     Curves are values by epoch or step: a dictionary, or a sequence from 0 on. The times of `expected` are
-    compared, and all of them must be there. Raises `ValidationError`, which names the times that are off.
+    compared, and all of them must exist. Raises `ValidationError`, which names the times that differ.
 
     >>> check_training([0.9, 0.5, 0.32], {0: 0.9, 2: 0.3}, tolerance=0.05)
     0.02
