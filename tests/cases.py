@@ -1,7 +1,7 @@
 """Which cases of a test with many run in which suite
 
-`make test` runs some, in which each value of each parameter stands; `make test-full` others, drawn anew
-every week; `make test-slow` the rest.
+`make test` runs some, chosen so that every value of every parameter occurs; `make test-full` others, drawn
+anew every week; `make test-slow` the rest.
 """
 
 import hashlib

@@ -130,7 +130,7 @@ def started_head(*options: str, env: dict[str, str] | None = None) -> Iterator[H
 def wait_until(condition: Callable[[], bool], seconds: float, report: Callable[[], str] = str) -> None:
     """Return when the condition holds; fail with the report when it does not within the time.
 
-    The seconds are those of an idle machine, as all that tests wait for.
+    The time-out is given for an idle machine, as all time-outs of tests.
     """
     begin = time.monotonic()
     while not condition():

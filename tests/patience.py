@@ -1,4 +1,4 @@
-"""How long tests wait: the seconds that do on an idle machine, times how much slower this one is now"""
+"""Time-outs of tests: given for an idle machine, and scaled to the current load"""
 
 import contextlib
 import os

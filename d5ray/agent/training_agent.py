@@ -176,10 +176,10 @@ class TrainingAgent:
         given: tuple[tuple[str, int] | None, Topology | None],
         sharing: Sharing | None = None,
     ) -> RestartPoint:
-        """Form a group of which no member has the whole state, and go on from a checkpoint.
+        """Form a new group although no agent holds the complete state, and resume from a checkpoint.
 
-        given: path and step of the checkpoint, or None where all have just been started, and begin; and the
-        topology among those that are there, by default that of all. sharing: of the samples, by default among
+        given: path and step of the checkpoint, or None if all agents have just been started; and the
+        topology of the existing agents, by default that of all. sharing: of the samples, by default among
         all.
         """
         (checkpoint, topology), connections = given, self.connections
