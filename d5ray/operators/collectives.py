@@ -1,4 +1,4 @@
-"""Collectives: how the parts of a split network exchange tensors, handed to an executor beside the network"""
+"""Collectives: the communication of a split network's parts, given to an executor with the network"""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, final
@@ -39,9 +39,9 @@ class Collectives:
 
     All parts run the same kinds of passes in the same order: every collective is called by all of them.
 
-    communicator: may be set later, before the first pass, and again where the same parts meet anew.
-    sizes: what the open sizes of the whole network, such as "batch", are in the pass under way: executors set
-    it. An axis of such a size is divided as evenly as can be, the first parts one longer.
+    communicator: may be set later, before the first pass, and again if the same parts form a new group.
+    sizes: the values of the whole network's open sizes, such as "batch", in the current pass; executors set
+    it. An axis of such a size is divided as evenly as possible, the first parts one longer.
     """
 
     def __init__(self, communicator: Exchanging | None = None) -> None:

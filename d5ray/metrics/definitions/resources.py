@@ -111,7 +111,7 @@ class NodeTime(_OfNodes):
 
 @final
 class ProcessorUtilisation(Utilisation, name="processor_utilisation"):
-    """The share of a node's processor time that is used, by whomever."""
+    """The share of a node's processor time in use, by all processes."""
 
 
 @final
@@ -126,17 +126,17 @@ class DeviceUtilisation(Utilisation, name="device_utilisation"):
 
 @final
 class ProcessPeakMemory(PeakMemoryMetric, name="peak_memory"):
-    """The most memory that the process of an agent had, without what is swapped out."""
+    """The peak memory of an agent's process, without swapped memory."""
 
 
 @final
 class DevicePeakMemory(PeakMemoryMetric, name="device_peak_memory"):
-    """The most memory that was in use on a GPU when it was looked at, by whomever."""
+    """The largest sampled memory in use on a GPU, by all processes."""
 
 
 @final
 class ControlGroupPeakMemory(PeakMemoryMetric, name="control_group_peak_memory"):
-    """The most memory that the control group (the container) had since it began."""
+    """The peak memory of the control group (the container) since its start."""
 
 
 @final
@@ -146,7 +146,7 @@ class ProcessorEnergy(EnergyUsed, name="processor_energy"):
 
 @final
 class MemoryEnergy(EnergyUsed, name="memory_energy"):
-    """Energy of the memory, where the processor counts it apart."""
+    """Energy of the memory, if the processor measures it separately."""
 
 
 @final
@@ -159,9 +159,9 @@ PARTS: tuple[EnergyUsed, ...] = (ProcessorEnergy(), MemoryEnergy(), DeviceEnergy
 
 @final
 class Energy(EnergyUsed):
-    """Processors, memory and GPUs together; what a node does not have counts nothing.
+    """Energy of processors, memory and GPUs together, as far as a node has them.
 
-    Unavailable where a part that is there cannot be read: a smaller sum would look like thrift.
+    It is unavailable if a part that exists cannot be read: the sum would be too small.
     """
 
     name = "energy"
@@ -176,7 +176,7 @@ class Energy(EnergyUsed):
 
 @final
 class EnergyAboveIdle(EnergyUsed):
-    """`Energy` less what the nodes used in as much time before the training, when they did nothing.
+    """`Energy` minus the idle energy of the nodes in the same time.
 
     Σ over nodes of (E − P T), with the idle power P = E₀/T₀ that its monitor measured before.
     """

@@ -28,7 +28,7 @@ class ByColumns:
 class ByRows:
     """A division by the sum's terms: the rows of a MatMul's or Gemm's weights, or those of a Gather's table.
 
-    Every part reads its columns of the input, or all the indices, and what it makes is one summand.
+    Every part reads its columns of the input, or all indices, and computes a partial sum.
     """
 
 
@@ -37,14 +37,14 @@ class ByRows:
 class ByOutputChannels:
     """A convolution's filters: every part reads the whole image, and makes its channels.
 
-    Of a convolution in groups every part has its groups, and reads their channels alone.
+    In a grouped convolution every part has its groups, and reads only their channels.
     """
 
 
 @final
 @dataclass(frozen=True)
 class ByInputChannels:
-    """A convolution divided by the channels it sums over: each part reads its own and gives a summand."""
+    """A convolution divided by its input channels: each part reads its own and computes a partial sum."""
 
 
 @final
@@ -58,8 +58,8 @@ class ByHeads:
 class BySamples:
     """The samples of the batch: every part computes its share of them, with the whole parameters.
 
-    It is data parallelism within the split, such as of the convolutions before fully connected layers that
-    are split (Krizhevsky, arXiv:1404.5997). Where the parts do not divide the number of samples, the first
+    This is data parallelism within the split, such as for the convolutions before split fully connected
+    layers (Krizhevsky, arXiv:1404.5997). If the number of samples is not divisible by the parts, the first
     ones have one more.
     """
 

@@ -60,11 +60,11 @@ def split(
 class Splitting:
     """A network in equal parts, as a plan says: by node's name how each of some operators is divided.
 
-    What is divided stays so from one operator to the next as far as these allow: a layer by columns, an
-    activation, and a layer by rows need one allreduce forwards and one backwards (Megatron-LM,
-    arXiv:1909.08053). Exchanges stand where an operator needs what other parts have. A parameter is divided
-    if everything that reads it wants the same share; all others, and their gradients, are the same on all
-    parts. Outputs, loss and gradients are those of the whole network but for rounding.
+    This is tensor parallelism. A tensor stays divided from one operator to the next if possible: a layer by
+    columns, an activation, and a layer by rows need one allreduce forward and one backward (Megatron-LM,
+    arXiv:1909.08053). Collectives are inserted where an operator needs values of other parts. A parameter is
+    divided if everything that reads it needs the same share; all others, and their gradients, are equal on
+    all parts. Outputs, loss and gradients are those of the whole network up to rounding.
 
     parameters and state: what a part holds of each, by name: `Divided` along an axis, or WHOLE.
 

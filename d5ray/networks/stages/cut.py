@@ -26,10 +26,10 @@ class Cutting(ABC):
 class Cut(Cutting):
     """A cut into stages by the names of nodes.
 
-    nodes: those with which the second stage and further ones begin, in the order of the network; what
-    depends on no input, such as a transposed weight, goes with the node that reads it. Or the stage of nodes,
-    counted from 0, by their names: what is not named is where the last of what it reads is made, in stage 0
-    where it reads what comes from outside alone, and where it is read first if it depends on no input.
+    nodes: the first nodes of the second and further stages, in the order of the network; nodes that depend on
+    no input, such as a transposed weight, go with the node that reads them. Or a dictionary from nodes' names
+    to stages, from 0: any other node is in the latest stage of the nodes that it reads, in stage 0 if it
+    reads only inputs, and in the stage of its first reader if it depends on no input.
 
     >>> Cut(("conv2", "fc1"))
     Cut(nodes=('conv2', 'fc1'))

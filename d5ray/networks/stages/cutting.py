@@ -16,7 +16,7 @@ from d5ray.operators.nodes.node import Node
 def pieces(network: Network, cut: Cutting) -> tuple[Piece, ...]:
     """The pieces of a network, in the order of their stages; together they compute what it computes.
 
-    The network stays as it is, and shares its values with the pieces. What is trained has labels among its
+    The network is unchanged, and shares its values with the pieces. For training it needs labels among its
     inputs and a loss among its outputs: see `d5ray.networks.executors.labelled_network`, or
     `Network.add_loss`.
 

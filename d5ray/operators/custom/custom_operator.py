@@ -1,4 +1,4 @@
-"""CustomOp: what every operator of one's own is, in Python or C++"""
+"""CustomOp: the base of custom operators in Python and C++"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 
 class CustomOp(ABC):
-    """An operator that belongs to no framework: `d5fw.custom_op(op)` makes it an operation of one.
+    """A custom operator, independent of frameworks: `d5fw.custom_op(op)` makes it an operation of one.
 
-    Descriptors say what it takes and gives; None where it says nothing about that. Sizes may be names: what
-    a name stands for follows from the inputs.
+    Descriptors give the types and shapes of inputs and outputs; None if unknown. Sizes may be names, whose
+    values follow from the inputs.
     """
 
     input_descriptors: tuple[TensorDescriptor, ...] | None = None
@@ -51,15 +51,15 @@ class CustomOp(ABC):
     ) -> Gradients:
         """The gradients with respect to the inputs, None where there is none, checked against the inputs.
 
-        grads: with respect to every output, zeros where nothing depends on it. Raises `ConfigurationError`
-        where the operator has no `backward`.
+        grads: with respect to every output, zeros if nothing depends on it. Raises `ConfigurationError` if
+        the operator has no `backward`.
         """
 
     def infer(self, inputs: Sequence[TensorDescriptor | None]) -> tuple[TensorDescriptor, ...] | None:
-        """The outputs' descriptors, given what is known about the inputs; None where that cannot be said.
+        """The outputs' descriptors, given what is known about the inputs; None if they are unknown.
 
-        By itself it follows from the descriptors; override it where sizes are computed from sizes.
-        Raises `ConfigurationError` where the inputs do not fit.
+        The default uses the operator's descriptors; override it if sizes are computed from sizes.
+        Raises `ConfigurationError` if the inputs do not fit.
         """
         if self.output_descriptors is None:
             return None
@@ -82,7 +82,7 @@ class CustomOp(ABC):
         return outputs
 
     def described(self, inputs: Sequence[TensorDescriptor | None]) -> tuple[TensorDescriptor, ...]:
-        """`inferred`, all sizes known. Raises `ConfigurationError` where they are not."""
+        """`inferred`, with all sizes known. Raises `ConfigurationError` if they are not."""
         outputs = self.inferred(inputs)
         if outputs is None or not all(is_known(output) for output in outputs):
             raise ConfigurationError(

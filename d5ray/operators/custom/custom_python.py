@@ -1,4 +1,4 @@
-"""CustomPythonOp: an operator of one's own, in Python"""
+"""CustomPythonOp: a custom operator in Python"""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -22,16 +22,16 @@ from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 class CustomPythonOp(CustomOp):
     """Derive from this class, and define `forward` and, where a gradient is needed, `backward`.
 
-    `forward(self, inputs)`, with one parameter of this very name, gets the list of the inputs. With any other
+    `forward(self, inputs)`, with one parameter of exactly this name, gets the list of inputs. With any other
     parameters, `forward(self, x)`, `forward(self, x, target)`, `forward(self, *arrays)`, it gets them one by
     one. It returns an array, or a tuple of arrays. `backward(self, grads, fwd_inputs, fwd_outputs)` gets
     lists, the gradient with respect to every output first, and returns the gradient for the input, or a tuple
     with one for each, None where an input has none.
 
-    Arrays are NumPy's, which share the framework's memory and can only be read, or CuPy's on a GPU. Results
-    have the type that the descriptors say, gradients that of the inputs; those that the operator keeps in
-    `self` are copied. What `backward` needs it takes from its arguments, since `self` knows the last call
-    alone, and a network may have the operator twice.
+    Arrays are NumPy's, read-only and in the framework's memory, or CuPy's on a GPU. Results have the types of
+    the descriptors, gradients those of the inputs; results that the operator keeps in `self` are copied.
+    `backward` must take what it needs from its arguments: `self` knows only the last call, and a network may
+    use the operator twice.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Operators of one's own under a name of an ONNX domain, for use inside a network"""
+"""Custom operators under a name of an ONNX domain, for use inside a network"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,12 +17,12 @@ _registered: dict[tuple[str, str], Factory] = {}
 
 
 def register_operator(domain: str, type: str, operator: Any) -> None:
-    """Let this operator compute nodes of this domain and type, from now on in this process.
+    """Register an operator for nodes of this domain and type, from now on in this process.
 
-    operator: a `CustomOp`, a class of them, or a function that gives one; the node's attributes are the
-    arguments, by name. Networks take the outputs of an operator that does not describe them to be of its
-    first input's type. A second registration replaces the first. Raises `ConfigurationError` for a domain
-    of the catalogue's, or for what is no operator.
+    operator: a `CustomOp`, a class of them, or a function that returns one; the node's attributes are the
+    arguments, by name. If an operator does not describe its outputs, networks assume the type of its first
+    input. A second registration replaces the first. Raises `ConfigurationError` for a domain of the
+    catalogue, and for an object that is not an operator.
     """
     if not isinstance(domain, str) or domain in _OWN:
         raise ConfigurationError(

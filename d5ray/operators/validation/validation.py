@@ -1,4 +1,4 @@
-"""Is an operator right: its outputs against a reference, its gradient against differences, run against run"""
+"""Checks of operators: outputs against a reference, gradients against finite differences, repeatability"""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -47,17 +47,17 @@ def check_forward(
     tolerance: float | None = None,
     picture: str | Path | None = None,
 ) -> ForwardReport:
-    """A report that an operator's outputs are those of a reference; else raises `ValidationError` with it.
+    """A report that an operator's outputs equal a reference; otherwise raises `ValidationError` with it.
 
     operator   a function of arrays that gives one or several, of any framework, or an operator of one's own,
                such as a CustomPythonOp
-    inputs     arrays of one framework, which is the one that the operator runs under; None where one is left
-               out. They must come out as they went in, and outputs must stay when it is called with others.
-    reference  what is expected: arrays, or an operator that is given the inputs as NumPy arrays
-    tolerance  of the L2 norm and of the largest difference, relative to what is expected; by default what
-               sums of some thousand terms may lose in the coarser of both types: 1e-10 in float64, 1e-4 in
-               float32, 2e-2 in float16, 1e-1 in bfloat16; integers must be equal
-    picture    where the heat map of the output that is most wrong is written, a PNG, whatever it shows
+    inputs     arrays of one framework, under which the operator runs; None for an omitted one. The operator
+               must not change them, and outputs must stay valid when it is called with others.
+    reference  expected arrays, or an operator that gets the inputs as NumPy arrays
+    tolerance  of the L2 norm and of the largest difference, relative to the expected values; by default the
+               rounding of sums of some thousand terms in the coarser of both types: 1e-10 in float64, 1e-4
+               in float32, 2e-2 in float16, 1e-1 in bfloat16; integers must be equal
+    picture    the path of a PNG for the heat map of the output with the largest error
 
     >>> report = check_forward(np.exp, [np.array([0.0, 1.0])], [np.array([1.0, 2.718281828459045])])
     >>> print(report)
@@ -105,21 +105,21 @@ def check_gradient(
     directions: int = DIRECTIONS,
     seed: int = 0,
 ) -> GradientReport:
-    """A report that an operator's gradient is its slope; else raises `ValidationError` with it.
+    """A report that an operator's gradient is its derivative; otherwise raises `ValidationError` with it.
 
     operator, inputs  as in `check_forward`; PyTorch's functions are differentiated by autograd, TensorFlow's
                       by a tape, operators of NumPy and CuPy by their `backward`
     tolerance         relative: 1e-6 in float64, 1e-2 where an output is float32, unless it is given
     with_respect_to   the numbers of the inputs whose gradient is compared; by default all of floating point
-    dtype             what is computed in: "float64", or "float32" where the operator has nothing better
-    most_calls        for a whole Jacobian; where it takes more, random directions are compared
-    directions, seed  how many, and of which random numbers
+    dtype             of the computation: "float64", or "float32" if the operator supports nothing better
+    most_calls        for a whole Jacobian; if it takes more, random directions are compared
+    directions, seed  the number of directions, and the seed of their random numbers
 
-    The differences are central ones of five points, whose step is ε^(1/3) times the value or 1; see
-    `d5ray.operators.validation.finite_differences` for why. Where an operator has a kink (Relu at 0), any
-    slope between those to its two sides passes. A single wrong element is found, by either way. Between its
-    forward and its backward pass the operator is called with other inputs, as in a network that has it twice:
-    what `backward` needs must not be left in `self`.
+    The differences are central, of five points, with a step of ε^(1/3) times the value or 1; see
+    `d5ray.operators.validation.finite_differences` for why. At a kink of an operator (Relu at 0) any slope
+    between the one-sided ones passes. Both ways find a single wrong element. Between its forward and its
+    backward pass the operator is called with other inputs, as in a network that uses it twice: it must not
+    store in `self` what `backward` needs.
 
     >>> from d5ray.operators.nodes.node import Node
     >>> class Square:
@@ -220,11 +220,11 @@ def _other(values: Numbers) -> Numbers:
 def check_repeatability(
     operator: Any, inputs: Inputs, runs: int = 10, *, tolerance: float = 0.0
 ) -> RepeatabilityReport:
-    """A report that an operator gives the same every time; else raises `ValidationError` with it.
+    """A report that an operator's outputs are repeatable; otherwise raises `ValidationError` with it.
 
     operator, inputs  as in `check_forward`
-    runs              how often it is called
-    tolerance         0: the same bits; otherwise the standard deviation that an element may have, relative to
+    runs              the number of calls
+    tolerance         0: bitwise equal; otherwise the largest standard deviation of an element, relative to
                       the output's largest value
 
     >>> print(check_repeatability(np.exp, [np.array([0.0, 1.0])], runs=3))

@@ -1,4 +1,4 @@
-"""CustomCppOp: an operator of one's own, in C++"""
+"""CustomCppOp: a custom operator in C++"""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,8 +31,8 @@ _KEPT = 256  # objects for as many shapes
 class CustomCppOp(CustomOp):
     """A compiled class of C++, with one object for each set of input shapes that it meets.
 
-    Calls let other threads of Python run, and use as many OpenMP threads as the framework does. The operator
-    travels between processes as its code, and is compiled once on each machine.
+    Other Python threads can run during calls, which use as many OpenMP threads as the framework does. The
+    operator is sent between processes as its code, and compiled once on each machine.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class CustomCppOp(CustomOp):
     def report(self, data: int | None = None) -> int:
         """The sum of what the operator's objects report, such as bytes communicated.
 
-        data: the address of something that the C++ class knows, as `ctypes.addressof` gives it.
+        data: an address for the C++ class, as from `ctypes.addressof`.
         """
         return sum(instance.report(data) for instance in tuple(self._instances.values()))
 
@@ -134,10 +134,10 @@ class CustomCppOp(CustomOp):
         return tuple([each if is_real(each.dtype) else None for each in gradients])
 
     def instance(self, shapes: tuple[Shape, ...]) -> Instance:
-        """The object for inputs of these shapes, which is made when they are met for the first time.
+        """The object for inputs of these shapes, made at their first use.
 
-        Raises `ConfigurationError` where they do not fit the descriptors, `OperatorError` where the
-        constructor throws.
+        Raises `ConfigurationError` if they do not fit the descriptors, `OperatorError` if the constructor
+        throws.
         """
         found = self._instances.get(shapes)
         return found if found is not None else self._new_instance(shapes)
