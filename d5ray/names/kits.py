@@ -1,4 +1,4 @@
-"""What kits add to catalogues of the core, which knows none of them by name"""
+"""Entries that kits add to catalogues of the core, which knows no kit by name"""
 
 import pkgutil
 from functools import cache
@@ -10,7 +10,7 @@ KITS: Final = "d5ray.kits"
 
 @cache
 def brought(catalogue: str) -> dict[str, str]:
-    """What all kits add to a catalogue, by name: a `module:attribute` for `pkgutil.resolve_name`, or a text.
+    """The entries of all kits for a catalogue, by name: texts, or as `pkgutil.resolve_name` takes them.
 
     A kit is a package of `d5ray.kits`, and its `BRINGS` has a table for each catalogue.
 
