@@ -382,7 +382,7 @@ def _asks(wire: Wire, waits: bool, said: tuple[bytes, list[Any]]) -> None:
         stream.send(kind, tuple(numbers), np.frombuffer(payload, np.uint8))
 
 
-@pytest.mark.parametrize("examples", [100, pytest.param(5_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("examples", [100, pytest.param(5_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("fuzz", [fuzz_before, fuzz_after])
 @pytest.mark.parametrize("kind", TARGETS)
 def test_nonsense_ends_its_connection_alone(
