@@ -10,7 +10,7 @@ import ray
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from d5ray.actors.cluster.hand import Hand
+from d5ray.actors.cluster.hand import FaultInjector
 from d5ray.actors.cluster.placement import (
     NOTHING,
     Place,
@@ -112,7 +112,7 @@ class RunActors:
 
     def hand(self, node: str) -> Any:
         """An actor that sends signals to processes of a node."""
-        return self._actor(Hand, (), f"Hand({node[:SHOWN]})", self._on(node))
+        return self._actor(FaultInjector, (), f"FaultInjector({node[:SHOWN]})", self._on(node))
 
     def node_monitor(self, node: str, pids: Mapping[str, int]) -> Any:
         """The monitor of a node on which no aggregator is."""

@@ -38,7 +38,7 @@ from d5ray.frameworks.jax.by_value import PackedModel
 from d5ray.frameworks.torch import from_model, tie_parameters, ties_of_parameters
 from d5ray.frameworks.torch.given_optimizers import as_optimizer
 from d5ray.identity.canonical import LATER, canonical, digest, values_of_fields
-from d5ray.names.renamed import Former
+from d5ray.names.renamed import RenamedAttribute
 from d5ray.networks.device import MOST_DEVICES, Device, as_device
 from d5ray.networks.executors.executor import Executor
 from d5ray.networks.executors.runnable import check_executor, check_pieces
@@ -276,10 +276,10 @@ class Experiment:
     save_model_bytes: int = field(default=2**30, metadata=LATER)
     name: str = "experiment"
 
-    rule = Former("distributed_optimizer")
-    settled = Former("resolved_servers")
-    later = Former("late_agents")
-    meets = Former("in_lockstep")
+    rule = RenamedAttribute("distributed_optimizer")
+    settled = RenamedAttribute("resolved_servers")
+    later = RenamedAttribute("late_agents")
+    meets = RenamedAttribute("in_lockstep")
 
     def __new__(cls, *_: object, **given: object) -> "Experiment":
         """Names what users of other libraries write first."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from d5ray.actors.cluster import cut_off
 
 
-class Hand:
+class FaultInjector:
     """Sends signals to processes of the node that it is on, and changes its routes.
 
     What it has cut is mended when its process ends, whatever ends it.

@@ -41,7 +41,7 @@ Find = Callable[[Fault], list[Any]]  # actors, places or process ids of a victim
 class Injector:
     """Lets the faults happen that the victims do not do themselves, each once, and undoes what lasts.
 
-    find: the victims. note(name, rank, **detail): keeps an event. hand(node): an actor that is a `Hand`
+    find: the victims. note(name, rank, **detail): keeps an event. hand(node): a `FaultInjector`, an actor
     there. places: of the agents that are there, by rank. outside: how often each agent's process was ended
     from here. missed: why faults did not happen that were due. whole: the agents and servers that never died
     before they had told everything at last, such as "agent 1".

@@ -9,7 +9,7 @@ import ray
 from ray.exceptions import RayError
 
 from d5ray.actors.calls import CALL_SECONDS, get
-from d5ray.actors.cluster.hand import Hand
+from d5ray.actors.cluster.hand import FaultInjector
 from d5ray.actors.cluster.placement import Place
 from d5ray.actors.session import session
 from d5ray.distributed.faults.fault import Fault
@@ -37,12 +37,12 @@ def check_cluster(faults: Faults, address: str | None) -> None:
 class Partitions:
     """Cuts hosts off each other, each by routes of its own, and lets them be connected again.
 
-    places: where the agents are that are there, by rank. hand(node): an actor that is a `Hand` there.
+    places: where the agents are that are there, by rank. hand(node): the actor `FaultInjector` there.
     """
 
     def __init__(self, places: Callable[[], Mapping[int, Place]], hand: Callable[[str], Any]) -> None:
         self._places, self._hand = places, hand
-        self._own = Hand()
+        self._own = FaultInjector()
         self._cut: set[str] = set()  # nodes
 
     def check(self, faults: Faults) -> None:
@@ -80,7 +80,7 @@ class Partitions:
             self._own.cut(own, left, fault.seconds)
 
     def mend(self) -> None:
-        """Connect all again; a host that cannot be told so is when its `Hand` ends, or its time is over."""
+        """Connect all again; a host that cannot be told is when its `FaultInjector` or its time ends."""
         cut, self._cut = self._cut, set()
         self._own.mend()
         with suppress(RayError):

@@ -115,7 +115,7 @@ class AgentEvents:
         self._recorder.event("resumed", step=saved.step, checkpoint=str(found))
         return saved
 
-    # -- what events ask for: see `Keeper` -------------------------------------------------------------
+    # -- what events ask for: see `RunStorage` -------------------------------------------------------------
 
     def record(self, metric: str, value: float | None, unit: str, step: int, epoch: int, phase: str) -> None:
         """Record a value of a metric, which is declared with its unit where it is new."""

@@ -178,7 +178,7 @@ class _Description:
         self._names[id(thing)] = thing, name
         return name
 
-    def _told(self, told: sources.Told) -> str:
+    def _told(self, told: sources.SourceTexts) -> str:
         """The text that stands for the user's own code: alone where it needs nothing else of his."""
         if not told.values and len(told.texts) == 1:
             return told.texts[0]

@@ -34,7 +34,7 @@ _reading = threading.Lock()  # Python's cache of sources may be asked by one thr
 
 
 @dataclass
-class Told:
+class SourceTexts:
     """The texts of a class or function, in the order in which they are met, and the values they use."""
 
     texts: list[str] = field(default_factory=list)
@@ -79,7 +79,7 @@ def is_named(function: types.FunctionType) -> bool:
     return found is function
 
 
-def told(thing: Code) -> Told | None:
+def told(thing: Code) -> SourceTexts | None:
     """The source of `thing`, of its bases, and of the user's own classes and functions that it uses, with
     the values that they use; None where it is not the user's own. Bytecode and constants stand for a source
     that Python did not keep, or that is not what runs: of `exec`, standard input, or a file edited since.
@@ -131,7 +131,7 @@ class _Teller:
     """Follows a class or function to all of the user's own that it uses."""
 
     def __init__(self) -> None:
-        self.found = Told()
+        self.found = SourceTexts()
         self._seen: set[int] = set()
 
     def tell(self, thing: Code) -> None:

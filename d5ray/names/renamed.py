@@ -22,7 +22,7 @@ RENAMED: Mapping[str, str] = MappingProxyType(  # the old name -> the public one
 
 
 @final
-class Former:
+class RenamedAttribute:
     """The former name of an attribute: it works for one release, with a warning that names the new one."""
 
     def __init__(self, now: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import d5ray.frameworks.numpy as in_numpy
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.pipeline.executor import PipelineExecutor
-from d5ray.distributed.pipeline.negotiation import Ends
+from d5ray.distributed.pipeline.negotiation import NetworkEnds
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.networks.network import Network
 from d5ray.networks.stages.cut import Cut
@@ -27,7 +27,7 @@ FromPieces = Callable[..., PieceExecutor]
 
 BLOCKS, WIDTH, CLASSES = 8, 6, 3
 TIED = "tied"  # the weight of the first block and of the last one but one
-ENDS = Ends("x", "scores", "labels", "loss")
+ENDS = NetworkEnds("x", "scores", "labels", "loss")
 LOSS = SoftmaxCrossEntropyLoss()
 
 

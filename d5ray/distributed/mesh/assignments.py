@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.mesh.mesh import Mesh, Seat
-from d5ray.distributed.pipeline.negotiation import Ends
+from d5ray.distributed.pipeline.negotiation import NetworkEnds
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.labelled_network import LabelledNetwork
 from d5ray.networks.network import Network
@@ -27,7 +27,7 @@ class Share:
     """One agent's share: its pieces, in the order of its chunks, and the names at both ends of the whole."""
 
     pieces: tuple[Piece, ...]
-    ends: Ends
+    ends: NetworkEnds
 
     @property
     def parameters(self) -> int:
@@ -44,7 +44,7 @@ class Shares:
 
     def __init__(self, mesh: Mesh, whole: LabelledNetwork) -> None:
         self.mesh = mesh
-        ends = Ends.of(whole)
+        ends = NetworkEnds.of(whole)
         self._splitting = Splitting(whole.network, mesh.split, mesh.parts) if mesh.parts > 1 else None
         self._shares: dict[tuple[int, int], Share] = {}
         for part in range(mesh.parts):

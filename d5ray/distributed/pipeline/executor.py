@@ -12,12 +12,12 @@ from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.pipeline.actions import Actions, Backward, Forward
 from d5ray.distributed.pipeline.measured_times import PassTimes, pass_times
 from d5ray.distributed.pipeline.messages import TIED, Message, PassMessages, Route, passage
-from d5ray.distributed.pipeline.negotiation import Ends, agree
+from d5ray.distributed.pipeline.negotiation import NetworkEnds, agree
 from d5ray.distributed.pipeline.passes import Pass, StageContext, Takes
 from d5ray.distributed.pipeline.ready_gradients import Announced
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.distributed.pipeline.tensor_encoding import Kind, TensorCodec
-from d5ray.distributed.pipeline.transport import Carrier, Ordered, PairChannels
+from d5ray.distributed.pipeline.transport import Ordered, PairChannels, StageTransport
 from d5ray.errors import ConfigurationError, PeerLost
 from d5ray.identity.canonical import digest
 from d5ray.networks.executors.evaluation import concluded, judged, samples_at_once
@@ -62,7 +62,7 @@ class PipelineExecutor(Executor):
         communicator: Communicator | None,
         schedule: PipelineSchedule,
         micro_batches: int,
-        ends: Ends | LabelledNetwork,
+        ends: NetworkEnds | LabelledNetwork,
         loss: Loss,
         *,
         takes: Takes | None = None,
@@ -70,10 +70,10 @@ class PipelineExecutor(Executor):
         check_count("micro_batches", micro_batches)
         self.executor, self.schedule = executor, schedule
         self.micro_batches = micro_batches
-        self.ends, self.loss = ends if isinstance(ends, Ends) else Ends.of(ends), loss
+        self.ends, self.loss = ends if isinstance(ends, NetworkEnds) else NetworkEnds.of(ends), loss
         self.last_pass: PassTimes | None = None
         self._closed = True
-        self._carrier: Carrier | None = None
+        self._carrier: StageTransport | None = None
         self._passages: dict[tuple[int, bool], tuple[Actions, PassMessages]] = {}
         self._hold(executor)
         if communicator is not None:

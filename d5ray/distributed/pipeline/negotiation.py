@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 
 @final
 @dataclass(frozen=True)
-class Ends:
+class NetworkEnds:
     """The names of the tensors at both ends of the whole network."""
 
     inputs: str
@@ -30,7 +30,7 @@ class Ends:
     loss: str
 
     @classmethod
-    def of(cls, labelled: LabelledNetwork) -> "Ends":
+    def of(cls, labelled: LabelledNetwork) -> "NetworkEnds":
         """The ends of a network with labels and a loss."""
         return cls(labelled.inputs, labelled.scores, labelled.labels, labelled.loss)
 

@@ -10,7 +10,7 @@ from d5ray.distributed.pipeline.actions import Action, Backward
 from d5ray.distributed.pipeline.measured_times import Stopwatch
 from d5ray.distributed.pipeline.messages import Message, PassMessages, Route, Turn, answered
 from d5ray.distributed.pipeline.tensor_encoding import TensorCodec
-from d5ray.distributed.pipeline.transport import Carrier
+from d5ray.distributed.pipeline.transport import StageTransport
 from d5ray.distributed.scheduler import Scheduler
 from d5ray.networks.stages.piece import Piece
 from d5ray.networks.stages.piece_executor import PieceExecutor
@@ -32,7 +32,7 @@ class StageContext:
     executor: PieceExecutor
     route: Route
     wire: TensorCodec
-    carrier: Carrier | None
+    carrier: StageTransport | None
     scheduler: Scheduler
     takes: Takes | None
 

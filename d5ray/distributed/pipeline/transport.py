@@ -16,7 +16,7 @@ from d5ray.errors import PeerLost
 KindOf = Callable[[Message], Kind | None]
 
 
-class Carrier(ABC):
+class StageTransport(ABC):
     """Sends and receives the messages of one stage in the background; every wait is bounded."""
 
     @abstractmethod
@@ -49,7 +49,7 @@ class Carrier(ABC):
 
 
 @final
-class PairChannels(Carrier):
+class PairChannels(StageTransport):
     """A group of two and a thread at each end for every two stages and direction, first in, first out.
 
     So no message waits for one of another pair or direction, and the stages are free of each other but for
@@ -117,7 +117,7 @@ class PairChannels(Carrier):
 
 
 @final
-class Ordered(Carrier):
+class Ordered(StageTransport):
     """A carrier with one thread over all stages' group, and one order of messages, which all stages know.
 
     For NCCL, which wants the operations of several communicators in one order: a message begins when those

@@ -16,9 +16,9 @@ from d5ray.frameworks.torch.library import chosen
 from d5ray.frameworks.torch.modes import begin_training
 from d5ray.frameworks.torch.modules import (
     CausalAttention,
-    Joined,
+    ConcatenatedSkip,
     LastPosition,
-    Memory,
+    LSTMLayer,
     Permuted,
     PositionTable,
     RowByRow,
@@ -35,7 +35,6 @@ from d5ray.networks.executors.labelled_network import check_one_of_each
 from d5ray.networks.executors.named_tensors import check_tensors
 from d5ray.networks.layers.layers import (
     BatchNorm,
-    Beside,
     CausalSelfAttention,
     ChannelsLast,
     Conv,
@@ -56,6 +55,7 @@ from d5ray.networks.layers.layers import (
     Relu,
     Residual,
     Shape,
+    SkipConcatenation,
 )
 from d5ray.networks.loading import as_network, holding, is_path
 from d5ray.networks.network import Network
@@ -217,14 +217,14 @@ def _module(layer: Layer, shape: Shape) -> nn.Module:
             return nn.Linear(shape[-1], features)
         case Residual(body, shortcut):
             return Sum(chain(body, shape), chain(shortcut, shape))
-        case Beside(body):
-            return Joined(chain(body, shape))
+        case SkipConcatenation(body):
+            return ConcatenatedSkip(chain(body, shape))
         case ChannelsLast():
             return Permuted((0, 2, 3, 1))
         case ImageRows():
             return nn.Identity() if len(shape) == 2 else RowByRow()
         case Lstm(features):
-            return Memory(shape[1], features)
+            return LSTMLayer(shape[1], features)
         case Last():
             return LastPosition()
 

@@ -66,7 +66,7 @@ class CausalAttention(nn.Module):
 
 
 @final
-class Joined(nn.Module):
+class ConcatenatedSkip(nn.Module):
     """x, and after its channels those of body(x)."""
 
     def __init__(self, body: nn.Sequential) -> None:
@@ -101,7 +101,7 @@ class RowByRow(nn.Module):
 
 
 @final
-class Memory(nn.Module):
+class LSTMLayer(nn.Module):
     """(batch, length, width) to what one layer of LSTM says at every position (batch, length, features)."""
 
     def __init__(self, width: int, features: int) -> None:

@@ -22,7 +22,7 @@ FINEST = 1 << 15  # values that are looked at one by one; of a longer series, th
 
 @final
 @dataclass(frozen=True)
-class Worth:
+class EffectiveSamples:
     """The number of independent values that a series is worth for one statistic of it.
 
     samples: as many independent values would tell as much, more than there are where neighbours make up for
@@ -35,7 +35,7 @@ class Worth:
     time: float
 
 
-def worth(values: Floats, influence: Floats) -> Worth:
+def worth(values: Floats, influence: Floats) -> EffectiveSamples:
     """The number of independent values that `values` (n,), in the order of time, are worth for a statistic.
 
     influence: (n,), how each of the values moves the statistic, zero in the mean: for a mean, the value less
@@ -53,14 +53,14 @@ def worth(values: Floats, influence: Floats) -> Worth:
         times.append(autocorrelation_time(values))
     longest = max(1.0, *times)
     if n < FEWEST_TIMES * longest:
-        return Worth(n / longest, 0, longest)
+        return EffectiveSamples(n / longest, 0, longest)
     blocks = min(MOST_BLOCKS, int(n / (BLOCK_TIMES * longest)))
     variance = float(np.mean(influence**2))
     if not variance:
-        return Worth(n, blocks, longest)
+        return EffectiveSamples(n, blocks, longest)
     sums = np.add.reduceat(influence, np.arange(blocks) * n // blocks)
     over_blocks = float(np.sum(sums**2)) / n * blocks / (blocks - 1) / variance
-    return Worth(n / max((times[0] + over_blocks) / 2, LEAST_TIME), blocks, longest)
+    return EffectiveSamples(n / max((times[0] + over_blocks) / 2, LEAST_TIME), blocks, longest)
 
 
 def autocorrelation_time(series: Floats) -> float:

@@ -7,7 +7,7 @@ from typing import Literal, final
 
 import numpy as np
 
-from d5ray.metrics.statistics.dependence import FEWEST_TIMES, Floats, Worth, worth
+from d5ray.metrics.statistics.dependence import FEWEST_TIMES, EffectiveSamples, Floats, worth
 from d5ray.metrics.statistics.intervals import (
     CONFIDENCE,
     Interval,
@@ -31,11 +31,11 @@ class OverTime(ABC):
 
     @property
     @abstractmethod
-    def worth(self) -> Worth:
+    def worth(self) -> EffectiveSamples:
         """The number of independent samples that the values are worth."""
 
     @abstractmethod
-    def enclosed(self, found: Worth) -> Interval | None:
+    def enclosed(self, found: EffectiveSamples) -> Interval | None:
         """The 95 % interval, where the values last long enough to know their dependence."""
 
     @abstractmethod
@@ -91,7 +91,7 @@ class Quantile(OverTime):
         return float(np.quantile(self.values[part], self.q, method=self.method))
 
     @property
-    def worth(self) -> Worth:
+    def worth(self) -> EffectiveSamples:
         middle = self.of(slice(None))
         below = ((self.values < middle) + (self.values <= middle)) / 2  # what is equal counts as half
         return worth(self.values, below - below.mean())
@@ -104,7 +104,7 @@ class Quantile(OverTime):
     def needed(self) -> int:
         return max(FEWEST_TIMES, fewest_samples(self.q))
 
-    def enclosed(self, found: Worth) -> Interval | None:
+    def enclosed(self, found: EffectiveSamples) -> Interval | None:
         known = (
             student(math.inf) / student(found.blocks - 1)
         ) ** 2  # that a variance is estimated costs samples
@@ -145,10 +145,10 @@ class Quotient(OverTime):
         return moved
 
     @property
-    def worth(self) -> Worth:
+    def worth(self) -> EffectiveSamples:
         return worth(self.influence, self.influence)
 
-    def enclosed(self, found: Worth) -> Interval | None:
+    def enclosed(self, found: EffectiveSamples) -> Interval | None:
         value, moved = self.of(slice(None)), self.influence
         spread = float(np.sqrt(np.mean(moved**2)))
         if not spread:

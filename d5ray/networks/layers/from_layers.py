@@ -8,7 +8,6 @@ import numpy as np
 from d5ray.errors import ConfigurationError
 from d5ray.networks.layers.layers import (
     BatchNorm,
-    Beside,
     CausalSelfAttention,
     ChannelsLast,
     Conv,
@@ -30,6 +29,7 @@ from d5ray.networks.layers.layers import (
     Relu,
     Residual,
     Shape,
+    SkipConcatenation,
 )
 from d5ray.networks.network import Network
 from d5ray.operators.nodes.node import Node
@@ -134,7 +134,7 @@ class _Translation:
                 main, _ = self.chain(body, x, shape, f"{path}.body.")
                 beside, _ = self.chain(shortcut, x, shape, f"{path}.shortcut.")
                 return self.node("Add", path, main, beside)
-            case Beside(body):
+            case SkipConcatenation(body):
                 behind, _ = self.chain(body, x, shape, f"{path}.body.")
                 return self.node("Concat", path, x, behind, axis=1)
             case ChannelsLast():

@@ -97,7 +97,7 @@ class Residual:
 
 
 @dataclass(frozen=True)
-class Beside:
+class SkipConcatenation:
     """x, and behind its channels those of body(x): what an encoder saw, for its decoder."""
 
     body: tuple["Layer", ...]
@@ -107,8 +107,9 @@ class Beside:
         after = chain_shape(self.body, shape)
         if after[1:] != shape[1:]:
             raise ConfigurationError(
-                f"a Beside cannot put what its body makes of samples of shape {shape}, {after}, behind them: "
-                "all sizes but the first must be equal; choose samples whose sides every pooling can halve"
+                "a SkipConcatenation cannot put what its body makes of samples of shape "
+                f"{shape}, {after}, behind them: all sizes but the first must be equal; choose samples whose "
+                "sides every pooling can halve"
             )
         return (shape[0] + after[0], *shape[1:])
 
@@ -116,7 +117,7 @@ class Beside:
 Layer = (
     Conv | ConvTranspose | BatchNorm | MaxPool | GlobalAveragePool | ChannelsLast | ImageRows
     | Embedding | Positions | LayerNorm | CausalSelfAttention | Lstm | Last
-    | Relu | Gelu | Dropout | Flatten | Linear | Residual | Beside
+    | Relu | Gelu | Dropout | Flatten | Linear | Residual | SkipConcatenation
 )  # fmt: skip
 Layers = tuple[Layer, ...]
 

@@ -1,4 +1,4 @@
-"""Whereabouts of the samples in a network's tensors, and which operators mix them"""
+"""Axes of the samples in a network's tensors, and which operators mix them"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ from d5ray.operators.tensors.tensor_descriptor import Dimension
 
 @final
 @dataclass(frozen=True)
-class Whereabouts:
+class SampleAxes:
     """The kind of each tensor, by name; and, by the name of a node, why it mixes samples."""
 
     kinds: Mapping[str, Kind]
     mixing: Mapping[str, str]
 
 
-def whereabouts(network: Network, nodes: Iterable[Node], *, training: bool) -> Whereabouts:
+def whereabouts(network: Network, nodes: Iterable[Node], *, training: bool) -> SampleAxes:
     """The axis of the samples in every tensor that these nodes of a network read or make, in their order."""
     open_sizes = {shape[0] for each in network.inputs.values() if (shape := each.shape) and _open(shape[0])}
     kinds: dict[str, Kind] = {name: SampleAxis(0) for name in sample_inputs(network)}
@@ -49,7 +49,7 @@ def whereabouts(network: Network, nodes: Iterable[Node], *, training: bool) -> W
         for place, name in enumerate(node.outputs):
             if name:
                 kinds[name] = made[place] if isinstance(made, tuple) else made
-    return Whereabouts(kinds, mixing)
+    return SampleAxes(kinds, mixing)
 
 
 def sample_inputs(network: Network) -> tuple[str, ...]:

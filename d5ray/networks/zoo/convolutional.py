@@ -4,7 +4,6 @@ from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.networks.layers.layers import (
     BatchNorm,
-    Beside,
     ChannelsLast,
     Conv,
     ConvTranspose,
@@ -16,6 +15,7 @@ from d5ray.networks.layers.layers import (
     MaxPool,
     Relu,
     Residual,
+    SkipConcatenation,
 )
 
 
@@ -110,7 +110,7 @@ def _around(width: int, depth: int) -> Layers:
     if depth == 0:
         return twice
     below = (MaxPool(2), *_around(2 * width, depth - 1), ConvTranspose(width, kernel=2, stride=2))
-    return (*twice, Beside(below), *twice)
+    return (*twice, SkipConcatenation(below), *twice)
 
 
 def _wide_block(channels: int, stride: int, projects: bool, rest: Layers) -> Layers:

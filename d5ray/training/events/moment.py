@@ -10,7 +10,7 @@ from d5ray.training.datasets import Dataset, Samples
 from d5ray.training.transformations import Transformation
 
 
-class Keeper(Protocol):
+class RunStorage(Protocol):
     """The place where an agent's rows, events, files and checkpoints go."""
 
     def record(self, metric: str, value: float | None, unit: str, step: int, epoch: int, phase: str) -> None:
@@ -58,7 +58,7 @@ class Moment:
         executor: Executor,
         dataset: Dataset,
         transformations: tuple[Transformation, ...],
-        keeper: Keeper,
+        keeper: RunStorage,
         now: Callable[[], int],
         stops: bool,
         precision: str = "float32",

@@ -18,7 +18,7 @@ import psutil
 MARK: Final = "D5RAY_CHAOS"
 LOOK_SECONDS: Final = 0.2
 END_SECONDS: Final = 10.0  # for what a run started to be gone after it
-ACTORS: Final = ("TrainingAgent", "ParameterServer", "MetricsAggregator", "NodeMonitor", "Hand")
+ACTORS: Final = ("TrainingAgent", "ParameterServer", "MetricsAggregator", "NodeMonitor", "FaultInjector")
 
 
 @final

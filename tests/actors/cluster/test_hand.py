@@ -15,8 +15,8 @@ from tests.hosts import Host, hosts
 ADDRESS = "10.213.77.200"
 SCRIPT = """
 import sys
-from d5ray.actors.cluster.hand import Hand
-hand = Hand()
+from d5ray.actors.cluster.hand import FaultInjector
+hand = FaultInjector()
 hand.cut([{address!r}], 0.0, {seconds})
 print("cut", flush=True)
 sys.stdin.read()
@@ -98,7 +98,10 @@ def test_cuts_that_overlap_do_not_end_each_other(host: Host) -> None:
 )
 def test_a_trial_says_what_is_missing(host: Host, inside: list[str], why: str) -> None:
     """Without the right to change routes it says so and leaves none; `ip` is found beside PATH."""
-    script = f"from d5ray.actors.cluster.hand import Hand; print(Hand().try_to_cut([{ADDRESS!r}]))"
+    script = (
+        "from d5ray.actors.cluster.hand import FaultInjector\n"
+        f"print(FaultInjector().try_to_cut([{ADDRESS!r}]))"
+    )
     command = ["ip", "netns", "exec", host.name, *inside, sys.executable, "-c", script]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     assert why in said and bool(why) == bool(said)

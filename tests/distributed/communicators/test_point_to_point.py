@@ -20,7 +20,7 @@ from d5ray.distributed.communicators.point_to_point.collectives import (
     binomial_children,
     parts,
 )
-from d5ray.distributed.communicators.point_to_point.communicator import Conversation, PointToPoint
+from d5ray.distributed.communicators.point_to_point.communicator import OngoingCollective, PointToPoint
 from d5ray.distributed.communicators.point_to_point.reduction import reduction
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete
@@ -46,7 +46,7 @@ class Mailboxes(PointToPoint):
     def _close(self) -> None:
         pass
 
-    def _transfer(self, outgoing: Pieces, incoming: Pieces, conversation: Conversation) -> None:
+    def _transfer(self, outgoing: Pieces, incoming: Pieces, conversation: OngoingCollective) -> None:
         peers = [rank for _, rank in (*outgoing, *incoming)]
         assert self.rank not in peers
         assert len({rank for _, rank in outgoing}) == len(outgoing)

@@ -15,7 +15,7 @@ import d5ray.frameworks.torch as in_torch
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.pipeline.actions import Action, Backward, Forward
 from d5ray.distributed.pipeline.executor import PipelineExecutor
-from d5ray.distributed.pipeline.negotiation import Ends
+from d5ray.distributed.pipeline.negotiation import NetworkEnds
 from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.distributed.pipeline.schedules import (
     GPipe,
@@ -516,7 +516,7 @@ def test_an_unknown_result_is_named(groups: Former, whole: Network) -> None:
     def own(member: Communicator) -> None:
         executor = in_numpy.from_pieces([cut(whole, 2)[member.rank]])
         with pytest.raises(ConfigurationError, match="makes 'score': did you mean 'scores'"):
-            PipelineExecutor(executor, member, GPipe(), 4, Ends("x", "score", "labels", "loss"), LOSS)
+            PipelineExecutor(executor, member, GPipe(), 4, NetworkEnds("x", "score", "labels", "loss"), LOSS)
 
     on_all(groups.form("shared_memory", 2), own)
 

@@ -11,7 +11,6 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch.build import chain
 from d5ray.networks.layers.layers import (
-    Beside,
     Conv,
     ConvTranspose,
     ImageRows,
@@ -20,6 +19,7 @@ from d5ray.networks.layers.layers import (
     Lstm,
     MaxPool,
     Shape,
+    SkipConcatenation,
     chain_shape,
 )
 from d5ray.networks.zoo.catalogue import network
@@ -176,7 +176,7 @@ def test_lstm_learns_the_digits_row_by_row() -> None:
     ("layers", "shape", "words"),
     [
         ((Conv(4, 3, 1, groups=3),), (6, 5, 5), "cannot share evenly"),
-        ((Beside((MaxPool(2),)),), (1, 4, 4), "all sizes but the first must be equal"),
+        ((SkipConcatenation((MaxPool(2),)),), (1, 4, 4), "all sizes but the first must be equal"),
         ((Lstm(3),), (1, 4, 4), "needs samples of shape \\(length, width\\)"),
     ],
 )

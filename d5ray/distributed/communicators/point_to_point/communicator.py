@@ -19,7 +19,7 @@ REMEMBERED = 64  # calls, for members that are behind
 
 
 @final
-class Conversation(CollectiveExchange):
+class OngoingCollective(CollectiveExchange):
     """One operation under way at this member."""
 
     def __init__(self, communicator: "PointToPoint", call: Signature, number: int) -> None:
@@ -51,7 +51,7 @@ class PointToPoint(Communicator):
         self._calls: deque[tuple[int, Signature]] = deque(maxlen=REMEMBERED)  # collectives, by number
 
     @abstractmethod
-    def _transfer(self, outgoing: Pieces, incoming: Pieces, conversation: Conversation) -> None:
+    def _transfer(self, outgoing: Pieces, incoming: Pieces, conversation: OngoingCollective) -> None:
         """Send to and receive from other members (flat, rank), all at once, and return when all is done.
 
         There is at most one array to and one from each. Before they trust the data, both ends compare what
@@ -104,7 +104,7 @@ class PointToPoint(Communicator):
         tag: int,
     ) -> None:
         if outgoing or incoming:
-            Conversation(self, call, self._number).swap(outgoing, incoming)
+            OngoingCollective(self, call, self._number).swap(outgoing, incoming)
             self._moved(sent=0, received=0, messages=0, rounds=1)
 
     @property
@@ -115,7 +115,7 @@ class PointToPoint(Communicator):
         self, call: Signature, rounds: int, algorithm: Callable[[CollectiveExchange], None]
     ) -> None:
         self._calls.append((self._number + 1, call))
-        algorithm(Conversation(self, call, self._number))
+        algorithm(OngoingCollective(self, call, self._number))
         self._moved(sent=0, received=0, messages=0, rounds=rounds)
 
     def _spare_bytes(self, count: int) -> Flat:

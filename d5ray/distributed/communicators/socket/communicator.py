@@ -5,7 +5,7 @@ from typing import final
 import numpy as np
 
 from d5ray.distributed.communicators.point_to_point.collectives import Flat, Pieces
-from d5ray.distributed.communicators.point_to_point.communicator import Conversation, PointToPoint
+from d5ray.distributed.communicators.point_to_point.communicator import OngoingCollective, PointToPoint
 from d5ray.distributed.communicators.socket.header import dispute, packed
 from d5ray.distributed.communicators.socket.mesh import connect_members
 from d5ray.distributed.communicators.socket.transfer import (
@@ -39,7 +39,7 @@ class Sockets(PointToPoint):
         self._membership.waits = self.told_waits
         self._ended: D5Error | None = None  # why this member takes no further part
         # a transfer under way: to and from whom, in what
-        self._busy: tuple[Pieces, Pieces, Conversation] | None = None
+        self._busy: tuple[Pieces, Pieces, OngoingCollective] | None = None
         try:
             wires = connect_members(self._membership)
         except D5Error as error:
@@ -53,7 +53,7 @@ class Sockets(PointToPoint):
         self._membership.leave()
         self._end(PeerLost(self.rank, "this member has left the group"))
 
-    def _transfer(self, outgoing: Pieces, incoming: Pieces, conversation: Conversation) -> None:
+    def _transfer(self, outgoing: Pieces, incoming: Pieces, conversation: OngoingCollective) -> None:
         if self._ended is not None:
             raise self._ended.with_traceback(None)
         self._busy = outgoing, incoming, conversation
@@ -74,7 +74,9 @@ class Sockets(PointToPoint):
             self._busy = None
         raise self._give_up(trouble, certain).with_traceback(None)
 
-    def _pairs(self, outgoing: Pieces, incoming: Pieces, conversation: Conversation) -> list[PairExchange]:
+    def _pairs(
+        self, outgoing: Pieces, incoming: Pieces, conversation: OngoingCollective
+    ) -> list[PairExchange]:
         given = {rank: _bytes(flat) for flat, rank in outgoing}
         wanted = {rank: _bytes(flat) for flat, rank in incoming}
         number, call = conversation.number, packed(conversation.call)
