@@ -4,11 +4,10 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
+from numbers import Integral, Rational, Real  # with which NumPy registers its own
 from pathlib import Path
 from types import UnionType
 from typing import Any
-
-import numpy as np
 
 from d5ray.errors import ConfigurationError, UnknownArgument, nearest
 from d5ray.names import namespaces
@@ -27,15 +26,15 @@ def check_count(
 
     of: what it counts; other: what is allowed instead, such as "None for the whole vector".
 
-    >>> check_count("steps", np.int64(3))
+    >>> check_count("steps", 3)
     >>> check_count("seed", 2**200, low=0)
     Traceback (most recent call last):
     d5ray.errors.ConfigurationError: seed is 1606938044258990275541962092341162602522202993782792835301376: \
 it must be an integer of at least 0, 9223372036854775807 at most
     """
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and low <= value <= high:
+    if isinstance(value, (int, Integral)) and not isinstance(value, bool) and low <= int(value) <= high:
         return
-    above = isinstance(value, (int, np.integer)) and value > high
+    above = isinstance(value, (int, Integral)) and int(value) > high
     most = f", {high} at most" if above else ""
     what = f"an integer number of {of}, at least {low}" if of else f"an integer of at least {low}"
     instead = f", or {other}" if other else ""
@@ -75,12 +74,15 @@ def check_share(name: str, value: object) -> None:
 def is_number(value: object) -> bool:
     """True if value is a finite number of Python or NumPy; no boolean, and no integer beyond int64.
 
-    >>> is_number(np.float32(0.5)), is_number(True), is_number(math.nan), is_number(2**200)
-    (True, False, False, False)
+    >>> import fractions, numpy as np
+    >>> is_number(np.float32(0.5)), is_number(np.int8(1)), is_number(fractions.Fraction(1, 2))
+    (True, True, False)
+    >>> is_number(True), is_number(math.nan), is_number(2**200)
+    (False, False, False)
     """
-    if isinstance(value, (int, np.integer)):
-        return not isinstance(value, bool) and bool(-LARGEST <= value <= LARGEST)
-    return isinstance(value, (float, np.floating)) and math.isfinite(value)
+    if isinstance(value, (int, Integral)):
+        return not isinstance(value, bool) and -LARGEST <= int(value) <= LARGEST
+    return isinstance(value, Real) and not isinstance(value, Rational) and math.isfinite(value)
 
 
 def check_kind(name: str, value: object, kind: type | UnionType, wanted: str) -> None:

@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
-
 from d5ray.errors import D5Error, StorageError, first_line
 from d5ray.failures.tracebacks import keep
+from d5ray.failures.unloadable import importing
 
 _ODD = (  # what unforeseen values lead to
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, RecursionError,
-    StopIteration, pa.ArrowException,
+    StopIteration,
 )  # fmt: skip
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _BEGINS = "Traceback (most recent call last):"
@@ -76,9 +75,10 @@ def reading(*names: object) -> Iterator[None]:
     """
     try:
         yield
-    except D5Error:
-        raise
-    except _ODD as error:
+    except Exception as error:
+        odd = isinstance(error, _ODD) or type(error).__module__.startswith("pyarrow.")
+        if not odd or isinstance(error, D5Error) or importing(error):
+            raise
         raise StorageError(
             f"{', '.join(map(str, names))} cannot be shown: a value in it is not as d5ray writes it, or d5ray"
             f" has a defect ({sentence(error)}); the traceback is in {keep(error)}"

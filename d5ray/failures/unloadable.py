@@ -24,6 +24,11 @@ def say(error: Exception) -> int:
     return ERROR_EXIT_CODE
 
 
+def importing(error: BaseException) -> bool:
+    """True if an error was raised while a module was imported."""
+    return any(frame.f_code.co_name == "<module>" for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
 def named(error: BaseException) -> str:
     """The error on one line, with the file and line in which it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
