@@ -246,6 +246,25 @@ def test_an_import_loads_no_framework_and_no_ray(module: str) -> None:
     assert (done.stdout, done.stderr) == ("True []\n", "")
 
 
+HELP = "import d5ray.cli.app as c; [c.app([name, '--help'], standalone_mode=False) for name in c.COMMANDS]"
+SHOWN: dict[str, tuple[tuple[str, ...], set[str]]] = {  # the words after `python`, and what they need
+    "import d5ray": (("-c", "import d5ray"), set()),
+    "d5ray --help": (("-m", "d5ray", "--help"), set()),
+    "d5ray COMMAND --help": (("-c", HELP), set()),
+    "d5ray list": (("-m", "d5ray", "list"), {"rich"}),
+}
+
+
+@pytest.mark.parametrize(("words", "needed"), SHOWN.values(), ids=SHOWN)
+def test_a_text_is_shown_without_what_computes(words: tuple[str, ...], needed: set[str]) -> None:
+    """Neither the package, nor the help of any command, nor the list of recipes loads one of these."""
+    heavy = {*HEAVY, "numpy", "pyarrow", "pandas", "scipy", "duckdb", "onnx", "networkx", "plotly", "rich"}
+    line = [sys.executable, "-X", "importtime", *words]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=patience(60), check=True)
+    loaded = {each.rpartition("|")[2].strip() for each in done.stderr.splitlines()}
+    assert "d5ray" in loaded and loaded & heavy == needed
+
+
 def test_a_job_of_the_checkout_gets_every_file_once(tmp_path: Path) -> None:
     """As Ray packs a `--working-dir`: it follows links, so where they lead to is left out."""
     package = tmp_path / "package.zip"

@@ -1,60 +1,84 @@
-"""The command line: `d5ray run`, `list`, `runs`, `show`, `compare`, `replay`, `sql`, `dashboard`, …"""
+"""The command line: `d5ray run`, `list`, `runs`, …, whose modules are imported when they are called"""
 
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Final, final
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from d5ray.cli import bench, dashboard
-from d5ray.cli.check import check
-from d5ray.cli.compare import compare
-from d5ray.cli.doctor import doctor
-from d5ray.cli.export import export
-from d5ray.cli.list import list_recipes
-from d5ray.cli.network import network
-from d5ray.cli.replay import replay
-from d5ray.cli.report import report
-from d5ray.cli.rerun import rerun
-from d5ray.cli.resize import resize
-from d5ray.cli.run import run
-from d5ray.cli.run_names import reading
-from d5ray.cli.runs import runs
-from d5ray.cli.show import show
-from d5ray.cli.sql import sql
-from d5ray.cli.stop import stop
-from d5ray.cli.timeline import timeline
-from d5ray.cli.tune import tune
-from d5ray.cli.version import shown
 from d5ray.failures.finish import finish
+from d5ray.recipes.engine.parsing import options
+
+COMMANDS: Final = (
+    "run", "sql", "list", "resize", "runs", "show", "stop", "compare", "check", "tune", "replay", "rerun",
+    "export", "report", "timeline", "network", "doctor", "bench", "dashboard",
+)  # fmt: skip
+
+
+@final
+class _Commands(Mapping[str, Any]):
+    """The commands by name, each made of the function or the `app` of its module when it is asked for."""
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        module = import_module(f"d5ray.cli.{name}")
+        if hasattr(module, "app"):
+            return get_command(module.app)
+        alone = typer.Typer(**options.PLAIN)
+        alone.command(name)(getattr(module, name))
+        return get_command(alone)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+@final
+class _Group(TyperGroup):
+    """The group of all commands, whose help says of each what the first line of its module does."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Commands()  # type: ignore[assignment]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _about(name)) for name in COMMANDS])
+
+
+def _about(name: str) -> str:
+    with Path(__file__).with_name(f"{name}.py").open(encoding="utf-8") as file:
+        text = file.readline().partition(": ")[2].rstrip('"\n')
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from d5ray.display.console import out  # noqa: PLC0415 - quick for those who want something else
+        from d5ray.metrics.probes.environment import d5ray_version  # noqa: PLC0415
+
+        out().print(f"d5ray {d5ray_version()}")
+        raise typer.Exit
+
 
 app = typer.Typer(
-    name="d5ray",
-    help="Replace, run and measure any part of (distributed) deep learning.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
+    name="d5ray", cls=_Group, no_args_is_help=True, pretty_exceptions_enable=False, **options.PLAIN
 )
 
 
 @app.callback()
 def d5ray(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=shown, help="Say the version, and end.")
+        bool, typer.Option("--version", is_eager=True, callback=_version, help="Say the version, and end.")
     ] = False,
 ) -> None:
     """Replace, run and measure any part of (distributed) deep learning."""
-
-
-app.command()(run)
-app.command()(reading(sql))
-app.add_typer(bench.app, name="bench")
-app.add_typer(dashboard.app, name="dashboard")
-app.command("list")(list_recipes)
-app.command()(resize)
-for each in (
-    runs, show, stop, compare, check, tune, replay, rerun, export, report, timeline, network,
-    doctor,
-):  # fmt: skip
-    app.command()(each)
 
 
 def main() -> None:

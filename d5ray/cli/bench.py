@@ -1,4 +1,4 @@
-"""The commands `d5ray bench`: operators at published sizes, and what is the user's own"""
+"""`d5ray bench`: operators at published sizes, and what is the user's own"""
 
 import os
 from pathlib import Path
@@ -8,19 +8,14 @@ import typer
 
 from d5ray.checks import check_number
 from d5ray.errors import ConfigurationError
-from d5ray.failures.exit_codes import INTERRUPTED
-from d5ray.ops.deepbench.problems import GROUPS
-from d5ray.recipes.engine import command
-from d5ray.recipes.engine.bench.bench import seconds_of, usable_cores
+from d5ray.failures.exit_codes import EXIT_CODES, INCONCLUSIVE, INTERRUPTED
 from d5ray.recipes.engine.parsing import options
-from d5ray.recipes.engine.recipe import EXIT_CODES, INCONCLUSIVE
+from d5ray.recipes.engine.parsing.options import seconds_of, usable_cores
 
 if TYPE_CHECKING:
     from d5ray.recipes.engine.bench.bench import Bench
 
-app = typer.Typer(
-    help="Measure parts of deep learning: at published sizes, or your own.", no_args_is_help=True
-)
+app = typer.Typer(no_args_is_help=True, **options.PLAIN)
 
 Frameworks = Annotated[
     str, typer.Option(help="Some of torch, tensorflow, numpy, cupy, with commas between them.")
@@ -57,20 +52,20 @@ def operators(
     device: Device = "cpu",
     budget: Budget = "60s",
     mode: Annotated[str, typer.Option(help="training (with backward passes) or inference.")] = "training",
-    problems: Annotated[str, typer.Option(help="Some of gemm, conv, rnn.")] = ",".join(GROUPS),
+    problems: Annotated[str, typer.Option(help="Some of gemm, conv, rnn.")] = "gemm,conv,rnn",
     dtype: Dtype = "float32",
     processes: Processes = 6,
     threads: Threads = None,
     seed: Seed = 0,
     to: To = None,
     out: Out = None,
-    address: command.Address = None,
-    json: command.Json = False,
+    address: options.Address = None,
+    json: options.Json = False,
 ) -> None:
-    """Time operators under several frameworks in turn, each in fresh processes of its own.
+    """Time operators at published sizes under several frameworks.
 
-    The problems are measured in random order until the budget ends; what it does not reach is listed. Exit
-    code 2: nothing was measured.
+    They take turns, each in fresh processes of its own. The problems are measured in random order until the
+    budget ends; what it does not reach is listed. Exit code 2: nothing was measured.
     """
     from d5ray.recipes.engine.bench.suites import OperatorBench  # noqa: PLC0415 - quick for those who only want help
 
@@ -129,10 +124,10 @@ def operator(
     seed: Seed = 0,
     to: To = None,
     out: Out = None,
-    address: command.Address = None,
-    json: command.Json = False,
+    address: options.Address = None,
+    json: options.Json = False,
 ) -> None:
-    """Time operators of your own, beside each other and under several frameworks.
+    """Time operators of your own, also under several frameworks.
 
     Each is called once before anything is kept: one that raises, or gives NaN, is an error.
     """
@@ -180,10 +175,10 @@ def network(
     seed: Seed = 0,
     to: To = None,
     out: Out = None,
-    address: command.Address = None,
-    json: command.Json = False,
+    address: options.Address = None,
+    json: options.Json = False,
 ) -> None:
-    """Time a whole network, in inference or training, under several frameworks.
+    """Time a whole network, also under several frameworks.
 
     A model of PyTorch or Keras runs under its own framework as it is, and as a Network under others.
     """
@@ -236,10 +231,10 @@ def data(
     seed: Seed = 0,
     to: To = None,
     out: Out = None,
-    address: command.Address = None,
-    json: command.Json = False,
+    address: options.Address = None,
+    json: options.Json = False,
 ) -> None:
-    """Time how quickly samples and batches are there, by decoder, workers and prefetching.
+    """Time how quickly samples and batches are there.
 
     Nothing else is computed meanwhile: a batch's time is what a step would wait for at least.
     """
@@ -274,10 +269,10 @@ def allreduce(
     seed: Annotated[int, typer.Option(help="Of the order of sizes.")] = 0,
     to: To = None,
     out: Out = None,
-    address: command.Address = None,
-    json: command.Json = False,
+    address: options.Address = None,
+    json: options.Json = False,
 ) -> None:
-    """Time sums over agents, by each backend in turn, at DeepBench's sizes.
+    """Time sums over agents by several backends.
 
     The agents are those of a training: actors of Ray, each with its communicator. GB/s are the array's bytes
     over the time. Exit code 2: nothing was measured.

@@ -1,4 +1,4 @@
-"""The command `d5ray dashboard`: the live page, and what other tools show"""
+"""`d5ray dashboard`: the live page, and what other tools show"""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +21,8 @@ class _PageByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(cls=_PageByDefault, help="Look at runs in a browser. [RUN] alone opens the live page.")
+ABOUT = "Look at runs in a browser. [RUN] alone opens the live page."
+app = typer.Typer(cls=_PageByDefault, help=ABOUT, **options.PLAIN)
 
 
 @app.command(PAGE)
@@ -46,7 +47,10 @@ def page(
     ] = None,
     browser: Annotated[bool, typer.Option("--open", help="Open it in this machine's browser.")] = False,
 ) -> None:
-    """Show a run and all others under D5RAY_HOME on a page that follows them while they go on."""
+    """Show runs on a page that follows them while they go on.
+
+    It begins with RUN, and has all others under D5RAY_HOME.
+    """
     from d5ray.dashboards.page import server  # noqa: PLC0415 - quick for those who only want help
     from d5ray.metrics.queries.tokens import token_from  # noqa: PLC0415
 
@@ -69,9 +73,9 @@ def grafana(
             callback=check_address, help="That Ray, HOST:PORT; by default RAY_ADDRESS, or the one here."
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")] = False,
+    json: options.Json = False,
 ) -> None:
-    """Write dashboards for Grafana, and alerts and settings for Prometheus, of what Ray shows of runs."""
+    """Write dashboards for Grafana, alerts and settings for Prometheus."""
     from d5ray.dashboards.grafana import placing  # noqa: PLC0415 - quick for those who only want help
     from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415 - quick for those who only want help
     from d5ray.display.console import out  # noqa: PLC0415

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from d5ray.failures.exit_codes import ERROR_EXIT_CODE
-from d5ray.recipes.engine.command import Address, Json
+from d5ray.recipes.engine.parsing.options import Address, Json
 
 
 def doctor(

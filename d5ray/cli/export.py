@@ -7,7 +7,6 @@ import typer
 
 from d5ray.cli.run_names import NameOfAny, Trust, reading
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.recipes.engine.command import Json
 from d5ray.recipes.engine.parsing import options
 
 
@@ -26,7 +25,7 @@ def export(
         Path | None, typer.Option(metavar="PATH", callback=options.target, help="Where; by default here.")
     ] = None,
     trust: Trust = False,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Write a run, or the model that it has trained, for other programs; nothing is overwritten.
 

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from d5ray.recipes.engine.command import Json
+from d5ray.failures.exit_codes import EXIT_CODES, FAIL
 from d5ray.recipes.engine.parsing import options
-from d5ray.recipes.engine.recipe import EXIT_CODES, FAIL
 
 
 def network(
@@ -29,7 +28,7 @@ def network(
             metavar="NODE", help="Instead show the stages, of which one begins with this node; each."
         ),
     ] = None,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """The nodes of a network with shapes and parameters. Nothing in the file is executed.
 

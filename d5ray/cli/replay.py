@@ -3,8 +3,8 @@
 import typer
 
 from d5ray.cli.run_names import Name, Trust, reading
-from d5ray.recipes.engine.command import Json
-from d5ray.recipes.engine.recipe import EXIT_CODES, FAIL
+from d5ray.failures.exit_codes import EXIT_CODES, FAIL
+from d5ray.recipes.engine.parsing.options import Json
 
 
 @reading

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from d5ray.cli.run_names import reading
-from d5ray.recipes.engine.command import Json
 from d5ray.recipes.engine.parsing import options
 
 
@@ -24,7 +23,7 @@ def report(
             help="A .html page, a .md text, or a folder for all.",
         ),
     ] = Path("report.html"),
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """A page, or a text and figures for a paper: verdicts, curves, times, scaling, comparison, environment.
 

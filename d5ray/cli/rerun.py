@@ -3,8 +3,8 @@
 import typer
 
 from d5ray.cli.run_names import Name, Trust
-from d5ray.recipes.engine.command import Address, Json
-from d5ray.recipes.engine.recipe import EXIT_CODES, FAIL, INCONCLUSIVE
+from d5ray.failures.exit_codes import EXIT_CODES, FAIL, INCONCLUSIVE
+from d5ray.recipes.engine.parsing.options import Address, Json
 
 
 def rerun(run: Name, trust: Trust = False, address: Address = None, json: Json = False) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from d5ray.cli.run_names import NameOfAny, reading
-from d5ray.recipes.engine.command import Json
+from d5ray.recipes.engine.parsing.options import Json
 
 
 @reading

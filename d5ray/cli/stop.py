@@ -4,37 +4,34 @@ import os
 import platform
 import signal
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from d5ray.cli.run_names import reading
+from d5ray.cli.run_names import Name, reading
 from d5ray.errors import AccessError, AgentError, ConfigurationError
-from d5ray.metrics.record.reader import Run
-from d5ray.recipes.engine.command import Json
+from d5ray.recipes.engine.parsing.options import Json
+
+if TYPE_CHECKING:
+    from d5ray.metrics.record.reader import Run
 
 STOP_SECONDS = 30.0  # for a run to end
 LOOK_SECONDS = 0.05
 
 
 @reading
-def stop(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, the beginning of one, or 'last'.")],
-    json: Json = False,
-) -> None:
+def stop(run: Name, json: Json = False) -> None:
     """End a run that goes on, as Ctrl-C does: what was measured is kept, its row says interrupted."""
-    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
-    from d5ray.display.console import out  # noqa: PLC0415
+    from d5ray.display.console import as_json, out  # noqa: PLC0415 - quick for those who only want help
+    from d5ray.metrics.record.reader import Run  # noqa: PLC0415
 
     found = Run.find(run)
     status = _ended(found)
     if json:
-        run_tables.as_json({"run": found.name, "status": status})
+        as_json({"run": found.name, "status": status})
     else:
         out().print(f"{found.name}  {status}")
 
 
-def _ended(run: Run) -> str:
+def _ended(run: "Run") -> str:
     """Interrupt a run's driver; the status with which it ended."""
     row = run.row
     if row["status"] != "running":

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from d5ray.cli.run_names import Name, reading
-from d5ray.recipes.engine.command import Json
 from d5ray.recipes.engine.parsing import options
 
 
@@ -24,7 +23,7 @@ def timeline(
     steps: Annotated[
         int, typer.Option("--steps", help="The most steps, where --to is not given; 0: all.")
     ] = 500,
-    json: Json = False,
+    json: options.Json = False,
 ) -> None:
     """Show when agents and servers did what, and who waited for whom: a trace for ui.perfetto.dev."""
     from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415

@@ -4,17 +4,11 @@ from typing import Annotated
 
 import typer
 
-from d5ray.recipes.engine.command import Address, Json, Settings
-from d5ray.recipes.engine.parsing.texts import settings_of
+from d5ray.recipes.engine.parsing.options import Address, Json, NameOrPath, Settings
 
 
 def tune(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME_OR_PATH", help="A recipe's name, a Python file, or a folder with a recipe.py."
-        ),
-    ],
+    recipe: NameOrPath,
     over: Annotated[
         list[str],
         typer.Option(
@@ -42,6 +36,7 @@ def tune(
     from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.dashboards.terminal import series_tables as series  # noqa: PLC0415
     from d5ray.metrics.judge.run_series import RunSeries  # noqa: PLC0415
+    from d5ray.recipes.engine.parsing.texts import settings_of  # noqa: PLC0415
     from d5ray.recipes.engine.tuning.space import written  # noqa: PLC0415
     from d5ray.recipes.engine.tuning.tune import tune as searched  # noqa: PLC0415
     from d5ray.simulator import simulate  # noqa: PLC0415

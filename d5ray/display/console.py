@@ -6,9 +6,11 @@ the only ones that reach the terminal.
 
 import codecs
 import io
+import json
+import math
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import IO, Any, Literal, cast, final
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -21,7 +23,7 @@ from d5ray.display.visible_text import one_line, visible
 
 __all__ = [
     "BarColumn", "ConsoleTable", "Field", "Group", "MofNCompleteColumn", "Screen", "Text",
-    "TimeRemainingColumn", "data", "err", "lines", "out", "progress", "styled", "write",
+    "TimeRemainingColumn", "as_json", "data", "err", "finite", "lines", "out", "progress", "styled", "write",
 ]  # fmt: skip
 
 PIPE_WIDTH = 160  # columns, where there is no terminal
@@ -142,6 +144,22 @@ def write(text: str) -> None:
         stream.flush()
     except BrokenPipeError:
         _drop(stream)
+
+
+def as_json(data: Any) -> None:
+    """JSON on standard output, and nothing else there."""
+    write(json.dumps(finite(data), indent=2, default=str, allow_nan=False) + "\n")
+
+
+def finite(data: Any) -> Any:
+    """JSON knows no NaN: the text stands for it."""
+    if isinstance(data, float) and not math.isfinite(data):
+        return str(data)
+    if isinstance(data, Mapping):
+        return {key: finite(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [finite(value) for value in data]
+    return data
 
 
 def data() -> IO[bytes]:

@@ -55,9 +55,10 @@ def code_of(app: Callable[..., Any], words: Sequence[str]) -> int:
         return _code_of(app, words)
     except D5Error as error:
         return _failed(_readable(unforeseen.without_traceback(error), words))
-    except typer.TyperException as error:  # a wrong option; without any, the help was shown
-        text = error.format_message()
-        return _failed(_readable(f"{text} (--help shows what there is)", words)) if text else 0
+    except typer.TyperException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # of a group without a command
+            return code_of(app, [*words, "--help"])
+        return _failed(_readable(f"{error.format_message()} (--help shows what there is)", words))
 
 
 def _code_of(app: Callable[..., Any], words: Sequence[str]) -> int:
@@ -82,6 +83,8 @@ def _code_of(app: Callable[..., Any], words: Sequence[str]) -> int:
             return _failed(unforeseen.told(error))
         raise ConfigurationError(f"{error.filename!r} is too long for the name of a file") from error
     except BaseException as error:
+        if isinstance(error, Exception) and unloadable.importing(error):
+            return unloadable.say(error)
         return _failed(unforeseen.told(error))
     if code == INTERRUPTED:
         from d5ray.display.console import err  # noqa: PLC0415

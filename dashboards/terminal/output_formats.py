@@ -7,7 +7,6 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from d5ray.dashboards.terminal.run_tables import finite
 from d5ray.display import console
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.metrics.queries.source import Answer
@@ -60,7 +59,7 @@ def _json(answer: Answer, file: IO[bytes]) -> int:
     rows = 0
     for row in _rows(answer):
         file.write(b",\n" if rows else b"[\n")
-        file.write(json.dumps(finite(row), default=str, allow_nan=False).encode())
+        file.write(json.dumps(console.finite(row), default=str, allow_nan=False).encode())
         rows += 1
     file.write(b"\n]\n" if rows else b"[]\n")
     file.flush()

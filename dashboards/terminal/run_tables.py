@@ -1,7 +1,6 @@
 """Output of commands in a terminal: the verdict, runs, tables, timings"""
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,8 +25,8 @@ from d5ray.display.console import (
     out,
     progress,
     styled,
-    write,
 )
+from d5ray.display.console import as_json as as_json
 from d5ray.metrics.definitions import asynchrony
 from d5ray.metrics.definitions.catalogue import metric_named
 from d5ray.metrics.judge.criteria import Verdict
@@ -338,24 +337,8 @@ def arrow(table: pa.Table, limit: int = 1000) -> None:
         err().print(f"{limit} of {table.num_rows} rows are shown; --json gives all", style="dim")
 
 
-def as_json(data: Any) -> None:
-    """JSON on standard output, and nothing else there."""
-    write(json.dumps(finite(data), indent=2, default=str, allow_nan=False) + "\n")
-
-
 def cell(value: object) -> str:
     """A value as a table shows it."""
     if value is None:
         return "null"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def finite(data: Any) -> Any:
-    """JSON knows no NaN: the text stands for it."""
-    if isinstance(data, float) and not math.isfinite(data):
-        return str(data)
-    if isinstance(data, Mapping):
-        return {key: finite(value) for key, value in data.items()}
-    if isinstance(data, (list, tuple)):
-        return [finite(value) for value in data]
-    return data

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from d5ray.display import notebook_html
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import HINTS, Experiment
-from d5ray.failures.exit_codes import INTERRUPTED
+from d5ray.failures.exit_codes import EXIT_CODES, FAIL, INCONCLUSIVE, INTERRUPTED, PASS
 from d5ray.identity.canonical import canonical, digest
 from d5ray.metrics.judge.criteria import Criterion, RunTables, Verdict, as_criterion
 from d5ray.metrics.views import notebook
@@ -18,11 +18,6 @@ from d5ray.recipes.engine.parsing import settings
 from d5ray.recipes.engine.parsing.data import data_of
 from d5ray.recipes.engine.parsing.fixed import Fixed
 from d5ray.recipes.engine.parsing.texts import named
-
-PASS: Final = "PASS"
-FAIL: Final = "FAIL"
-INCONCLUSIVE: Final = "INCONCLUSIVE"
-EXIT_CODES = {PASS: 0, FAIL: 1, INCONCLUSIVE: 2}
 
 
 def _meant(key: str, known: Iterable[str]) -> str:

@@ -212,7 +212,7 @@ def test_a_package_that_cannot_be_imported_is_one_line_and_a_file(module: str, t
     odd = "an odd\\x1b thing"
     (tmp_path / f"{module}.py").write_text(f"raise RuntimeError('{odd}')\n")
     home = tmp_path / "home"
-    done = d5ray("list", env={"D5RAY_HOME": str(home)}, cwd=tmp_path)
+    done = d5ray("run", "digits_lenet", env={"D5RAY_HOME": str(home)}, cwd=tmp_path)
     assert (done.code, done.out) == (3, ""), done
     (told,) = done.err.splitlines()
     assert "RuntimeError: an odd␛ thing" in told and f"{module}.py" in told

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from d5ray.failures.exit_codes import EXIT_CODES
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.store import Run
-from d5ray.recipes.engine.recipe import EXIT_CODES
 from tests.conftest import REPOSITORY, Finished, Head, d5ray
 from tests.patience import patience
 

@@ -4,9 +4,9 @@ import pytest
 
 from d5ray.errors import ConfigurationError
 from d5ray.ops.deepbench import problems as deepbench
-from d5ray.recipes.engine.bench.bench import seconds_of
 from d5ray.recipes.engine.bench.plan import MeasurementPlan
 from d5ray.recipes.engine.bench.suites import OperatorBench
+from d5ray.recipes.engine.parsing.options import seconds_of
 
 
 def plan(**changes: object) -> MeasurementPlan:

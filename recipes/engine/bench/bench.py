@@ -1,7 +1,6 @@
 """Bench: what is measured, by whom in turn, how long, in how many fresh processes, as data"""
 
 import importlib.util
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -16,25 +15,19 @@ from d5ray.metrics.exports.exported_metrics import EXECUTOR
 from d5ray.operators.framework import FRAMEWORKS, PACKAGES
 from d5ray.operators.tensors.tensor_descriptor import element_type
 from d5ray.ops.counting.measurable import Measurable
+from d5ray.recipes.engine.parsing.options import usable_cores
 
 if TYPE_CHECKING:
     from d5ray.actors.metrics.exporter import MetricsExporter
 
 DEVICES: Final = {"cpu": ("numpy", "torch", "tensorflow"), "cuda": ("torch", "tensorflow", "cupy")}
-LONGEST_SECONDS: Final = 30 * 86400.0
 MOST_PROCESSES, MOST_THREADS = 1000, 4096
-UNITS: Final = {"": 1.0, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 CPUS: Final = 0.125  # of an executor, as Ray counts them: they take turns
 _DRIVER = (Path("/proc/driver/nvidia/gpus"), Path("/dev/nvidia0"))
 
 Team = Sequence[Any]  # actors that do one problem together; mostly one
 
 Teams = AbstractContextManager[Mapping[str, Team]]
-
-
-def usable_cores() -> int:
-    """The processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,24 +173,6 @@ def check_names(what: str, found: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise ConfigurationError(f"there are no {what} {name!r}: {nearest(name, known)}")
-
-
-def seconds_of(text: str) -> float:
-    """A duration in words: '60s', '2m', '1.5h', or a number of seconds.
-
-    >>> seconds_of("60s"), seconds_of("1.5m"), seconds_of("90")
-    (60.0, 90.0, 90.0)
-    """
-    number = text.strip().rstrip("abcdefghijklmnopqrstuvwxyz").strip()
-    unit = text.strip()[len(number) :].strip()
-    try:
-        seconds = float(number) * UNITS[unit]
-    except (ValueError, KeyError):
-        seconds = 0.0
-    if not 0 < seconds <= LONGEST_SECONDS:
-        what = "longer than 30 days" if seconds > 0 else "no duration"
-        raise ConfigurationError(f"--budget {text!r} is {what}: give one such as 60s, 5m or 1h")
-    return seconds
 
 
 def _check_there(framework: str, device: str) -> None:

@@ -11,6 +11,7 @@ from d5ray.checks import check_count
 from d5ray.distributed.faults.plan import Faults
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
+from d5ray.failures.exit_codes import FAIL, INCONCLUSIVE, PASS
 from d5ray.metrics.record.folders import home, make_folder, runs_root
 from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine import library
@@ -25,7 +26,7 @@ from d5ray.recipes.engine.chaos.trials import (
     check_drawn,
     drawn,
 )
-from d5ray.recipes.engine.recipe import FAIL, INCONCLUSIVE, PASS, Recipe
+from d5ray.recipes.engine.recipe import Recipe
 
 COUNTED: Final = ("trials", "happened", "missed", "completed", "right", "wrong")
 MOST_TRIALS: Final = 10_000

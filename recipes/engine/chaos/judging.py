@@ -10,13 +10,12 @@ from d5ray.distributed.faults.fault import Fault
 from d5ray.distributed.faults.missed import MISSED
 from d5ray.errors import D5Error, first_line
 from d5ray.experiment import Experiment
-from d5ray.failures.exit_codes import ERROR_EXIT_CODE, INTERRUPTED
+from d5ray.failures.exit_codes import ERROR_EXIT_CODE, EXIT_CODES, INTERRUPTED
 from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine.chaos.plans import FILLS
 from d5ray.recipes.engine.chaos.processes import Ended
 from d5ray.recipes.engine.chaos.trials import Trial
 from d5ray.recipes.engine.checking import checker
-from d5ray.recipes.engine.recipe import EXIT_CODES
 
 COMPLETES, FAILS, DIES, INTERRUPTS, ENDS = "completes", "fails", "dies", "is interrupted", "ends"
 LEFT: Final = "completes or fails"  # where Ray ends in its own time, and maybe this process before

@@ -13,13 +13,14 @@ from d5ray.actors.launch import launch
 from d5ray.archive import experiments
 from d5ray.archive.experiments import Archived
 from d5ray.errors import ConfigurationError
+from d5ray.failures.exit_codes import INCONCLUSIVE
 from d5ray.metrics.judge.comparable import incomparable
 from d5ray.metrics.judge.criteria import Criterion
 from d5ray.metrics.judge.stored_criteria import criterion_of
 from d5ray.metrics.record.own_experiments import is_made_here
 from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import table_of
-from d5ray.recipes.engine.recipe import INCONCLUSIVE, judged, overall
+from d5ray.recipes.engine.recipe import judged, overall
 from d5ray.recipes.engine.repeats.rerun_outcome import Rerun
 from d5ray.simulator import simulate
 from d5ray.training.events.checkpoint import Checkpoint

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import d5ray as d5
 from d5ray.cli.app import app
-from d5ray.cli.sql import opened_by
+from d5ray.cli.sql_queries import opened_by
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.metrics.queries.tokens import write_private
 from tests.conftest import d5ray, started, wait_until
