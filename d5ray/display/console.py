@@ -133,6 +133,7 @@ def results_alone() -> None:
     except OSError:  # one of them is closed
         return
     sys.stdout.flush()
+    sys.stdout = sys.stderr  # the old one may believe that it can seek, as in the file that it was
     _RESULTS.append(open(kept, "w", encoding="utf-8", errors="backslashreplace"))  # noqa: PTH123, SIM115
 
 

@@ -145,6 +145,16 @@ def test_output_that_cannot_be_written_is_an_error(
     assert words in done.stderr and "Traceback" not in done.stderr
 
 
+def test_json_goes_into_a_file(tmp_path: Path) -> None:
+    """Which can be sought in, while standard error is a pipe."""
+    with (tmp_path / "list.json").open("w+") as file:
+        command = [sys.executable, "-m", "d5ray", "list", "--json"]
+        done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, text=True, check=False)
+        file.seek(0)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "digits_lenet" in json.load(file)
+
+
 @pytest.mark.full
 def test_a_reader_that_leaves_and_a_terminal_without_letters_change_nothing(tmp_path: Path) -> None:
     """A pipe that is closed, and an encoding without the signs of a table: the exit code is the verdict's."""
