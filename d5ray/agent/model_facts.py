@@ -1,10 +1,14 @@
 """The description of a model that an agent trains, beside its tensors"""
 
+import base64
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from d5ray.distributed.checkpoints.named_tensors import NO_VALUES, values_of
+from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.metrics.record.model_state import ModelState
 from d5ray.networks.executors.executor import FlatExecutor
@@ -20,7 +24,13 @@ def described(
     step: int,
     of: str,
 ) -> ModelState:
-    """A model of tensors, with its framework, the shape of samples and the classes that it is made for."""
+    """A model of tensors, with its framework, the shape of samples and the classes that it is made for.
+
+    What it has beside its tensors is a part of it as far as a checkpoint could keep it.
+    """
+    values = NO_VALUES
+    with suppress(ConfigurationError):
+        values = values_of(executor)
     return ModelState(
         tensors,
         executor.array_framework,
@@ -28,4 +38,5 @@ def described(
         len(dataset.classes),
         step,
         of,
+        base64.b64encode(values.tobytes()).decode(),
     )

@@ -1,15 +1,18 @@
 """The trained model of a run: made again of its experiment and its tensors, and written for other programs"""
 
+import base64
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from d5ray.archive import experiments
 from d5ray.checks import check_kind
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.checkpoints.folder import MANIFEST, CheckpointFolder
-from d5ray.distributed.checkpoints.named_tensors import model_arrays
+from d5ray.distributed.checkpoints.named_tensors import NO_VALUES, OWN, VALUES, give_values, model_arrays
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
 from d5ray.failures.program_state import as_before
@@ -49,7 +52,7 @@ def model_of(experiment: Experiment, state: ModelState) -> Any:
     # Some frameworks run Networks alone.
     adapter = import_module(f"d5ray.frameworks.{framework}")
     make: Callable[..., Any] = getattr(adapter, "trained_model", trained_network)
-    return make(
+    made = make(
         experiment.model,
         experiment.model_kwargs,
         state.tensors,
@@ -57,6 +60,12 @@ def model_of(experiment: Experiment, state: ModelState) -> Any:
         classes=state.classes,
         seed=experiment.seed,
     )
+    if state.values:
+        data = np.frombuffer(base64.b64decode(state.values), np.uint8)
+        values = import_module(f"{TORCH}.module_values").ModuleValues(made, None, {})
+        give_values(values, data, next(iter(made.parameters())).detach())
+        made.eval()
+    return made
 
 
 @as_before()
@@ -86,6 +95,8 @@ def checkpoint_state(path: str | Path, root: Path | None = None) -> ModelState:
             "and export its model"
         )
     tensors, facts = parsed_with_facts(folder.read(found.step, "agent-0.safetensors"), str(found))
+    values = tensors.get(f"{OWN}{VALUES}", NO_VALUES)
+    facts = {**facts, VALUES: base64.b64encode(values.tobytes()).decode()}
     return ModelState.of_file(model_arrays(tensors), facts, str(found))
 
 

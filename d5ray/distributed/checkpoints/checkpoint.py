@@ -13,7 +13,17 @@ import numpy as np
 
 from d5ray.checks import check_path
 from d5ray.distributed.checkpoints.folder import CheckpointFolder, step_name
-from d5ray.distributed.checkpoints.named_tensors import RANDOM, fill_fixed, fill_model, own_arrays, with_model
+from d5ray.distributed.checkpoints.named_tensors import (
+    NO_VALUES,
+    RANDOM,
+    VALUES,
+    fill_fixed,
+    fill_model,
+    give_values,
+    own_arrays,
+    values_of,
+    with_model,
+)
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.savers import Savers
 from d5ray.distributed.checkpoints.state import pack, unpack_into
@@ -187,6 +197,7 @@ def restore(
         if own["class"] == first_class_name(type(event)):
             unpack_into(event, Packed(own["state"], arrays), x, repr(event))
     executor.set_random_state(arrays[RANDOM])
+    give_values(executor.values, arrays.get(VALUES, NO_VALUES), x)
     if ExchangeVia.SERVERS in optimizer.exchange:
         unpack_into(optimizer.server.sending, Packed(data["sending"], arrays), np.empty(0), "sending")
         if savers.replicas.rank == 0:
@@ -211,6 +222,8 @@ def _packed(
     whole = pack(optimizer, "optimizer")
     arrays = whole.arrays
     arrays[RANDOM] = executor.random_state()
+    if len(values := values_of(executor)):
+        arrays[VALUES] = values
     states = []
     for at, event in enumerate(events):
         own = pack(event, f"event.{at}")

@@ -4,19 +4,26 @@ So PyTorch, safetensors and Hugging Face read the model out of a checkpoint by t
 first format hold flat arrays in the place of the tensors.
 """
 
+import json
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 
+from d5ray.distributed.checkpoints.packed import Packed
+from d5ray.distributed.checkpoints.state import pack, unpack_into
 from d5ray.errors import StorageError
 from d5ray.frameworks.host import host_copy, host_view, native, on_device
-from d5ray.metrics.record.tensor_file import Array
-from d5ray.networks.executors.executor import Executor
+from d5ray.metrics.record.tensor_file import Array, parsed, pieces
+from d5ray.networks.executors.executor import Executor, FlatExecutor
+from d5ray.networks.executors.model_values import ModelValues
 from d5ray.networks.executors.slots import Slot, by_name
 
 OWN: Final = "d5ray/"  # what d5ray's own names begin with; no model's can
 RANDOM: Final = "random"  # the framework's random numbers, which every file has
+VALUES: Final = "values"  # what a model has beside its tensors
+NO_VALUES: Final = np.empty(0, np.uint8)
 PARAMETERS, UNTRAINED, COUNTER = "parameters", "untrained", "counter.{}"  # flat, of the first format
 
 
@@ -77,11 +84,35 @@ def fill_fixed(executor: Executor, arrays: Mapping[str, Array]) -> None:
     executor.visit_fixed(fill)
 
 
+def values_of(executor: FlatExecutor) -> Array:
+    """What an executor's model has changed beside its tensors, as bytes (n,), for `give_values`; none: n = 0.
+
+    Raises `ConfigurationError` for what cannot be kept, by its name.
+    """
+    found = {} if executor.values is None else executor.values.changed()
+    packed = pack(SimpleNamespace(**found), "the model")
+    data = b"".join(pieces(packed.arrays, json.dumps(packed.data))) if found else b""
+    return np.frombuffer(data, np.uint8)
+
+
+def give_values(own: ModelValues | None, data: Array, like: Any) -> None:
+    """Let a model have these values, and all others as they were when it was made.
+
+    like: an array of the framework and device on which new ones are to be made.
+    """
+    if own is not None:
+        arrays, text = parsed(data, "the model's values") if len(data) else ({}, "{}")
+        found = json.loads(text)
+        fresh = SimpleNamespace(**own.current(found))
+        unpack_into(fresh, Packed(found, arrays), like, "the model")
+        own.put(vars(fresh))
+
+
 def untrained_arrays(executor: Executor) -> dict[str, Array]:
     """A copy of all that an executor does not train, by name, for `fill_untrained` of another one."""
     found = {name: _flat(array.reshape(-1)).copy() for name, array in executor.state_arrays().items()}
     executor.visit_fixed(lambda name, values: found.update({name: _flat(values).copy()}))
-    return found
+    return found | {f"{OWN}{VALUES}": values_of(executor)}
 
 
 def fill_untrained(executor: Executor, arrays: Mapping[str, Array]) -> None:
@@ -89,6 +120,7 @@ def fill_untrained(executor: Executor, arrays: Mapping[str, Array]) -> None:
     for name, array in executor.state_arrays().items():
         _take(array.reshape(-1), arrays[name], name)
     executor.visit_fixed(lambda name, values: _take(values, arrays[name], name))
+    give_values(executor.values, arrays[f"{OWN}{VALUES}"], executor.parameters)
 
 
 # ------------------------------------------------------------------------------------------------------

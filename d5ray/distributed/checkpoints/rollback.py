@@ -16,6 +16,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.checkpoints.equality import compares, divergence, told
+from d5ray.distributed.checkpoints.named_tensors import RANDOM, VALUES, give_values, values_of
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.state import host_values, pack, unpack_into
 from d5ray.distributed.communicators.agreement.rows import gathered
@@ -31,7 +32,6 @@ from d5ray.training.batches.epochs import START, Epochs, Position
 NOTHING = -1  # steps of an agent that has just been started
 OF_EXECUTOR = ("parameters", "untrained", "counters")
 PARAMETERS, STATES = "state.parameters", "state.states"  # as `pack` names them
-RANDOM = "random"
 
 
 @final
@@ -85,7 +85,7 @@ class Committed:
         self.common = _copied(_common(optimizer, executor), self.common)
         self.own = _copied(_own(optimizer), self.own or Packed())
         self.step = step
-        self.common.arrays[RANDOM] = executor.random_state()
+        self.common.arrays |= {RANDOM: executor.random_state(), VALUES: values_of(executor)}
 
     def go_back(self, together: Iterable[Communicator], like: Any) -> None:
         """Go back to a step that all have done who hold a network together, each a share.
@@ -162,6 +162,7 @@ class Committed:
         packed = Packed({name: self.common.data[name] for name in OF_EXECUTOR}, self._values(self.common))
         unpack_into(_of_executor(executor), packed, executor.parameters, "the agent")
         executor.set_random_state(self.common.arrays[RANDOM])
+        give_values(executor.values, self.common.arrays[VALUES], executor.parameters)
 
     def give_rule(self, optimizer: DistributedOptimizer, one_model: bool) -> None:
         """Let a distributed optimizer that was bound anew have its part, as far as it outlives the group."""
@@ -182,7 +183,7 @@ class Committed:
 
     def _keep_own(self, kept: Packed, rule: DistributedOptimizer) -> None:
         """Keep of the agent's state what is not another one's after the same step."""
-        self.common.arrays[RANDOM] = kept.arrays[RANDOM]
+        self.common.arrays |= {name: kept.arrays[name] for name in (RANDOM, VALUES)}
         if rule.own_base_state:
             arrays = {name: a for name, a in self.common.arrays.items() if not name.startswith(STATES)}
             arrays |= {name: array for name, array in kept.arrays.items() if name.startswith(STATES)}

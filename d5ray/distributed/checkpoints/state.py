@@ -29,7 +29,7 @@ from d5ray.training.optimizers.native import Engine
 Array = np.ndarray[Any, Any]
 
 SEQUENCES: Final[dict[str, Callable[[Any], Any]]] = {
-    "tuple": tuple, "list": list, "set": set, "frozenset": frozenset, "deque": deque,
+    "tuple": tuple, "Size": tuple, "list": list, "set": set, "frozenset": frozenset, "deque": deque,
 }  # fmt: skip
 MAPPINGS: Final[dict[str, Callable[[], Any]]] = {
     "dict": dict, "Counter": Counter, "OrderedDict": OrderedDict, "defaultdict": dict,
@@ -84,6 +84,10 @@ class _Packer:
             return {"generator": _plain(value.bit_generator.state)}
         if isinstance(value, random.Random):
             return {"random": value.getstate()}
+        if hasattr(value, "get_state") and hasattr(
+            value, "set_state"
+        ):  # a generator of PyTorch's, or NumPy's
+            return {"state": self.packed(value.get_state(), name)}
         if isinstance(value, Communicator):
             return {"round": value.round}
         kind = type(value).__name__
@@ -110,7 +114,7 @@ class _Packer:
         of = "numpy" if isinstance(value, np.ndarray) else type(value).__module__.partition(".")[0]
         known, _ = self.names.setdefault(id(value), (name, value))
         if known == name:
-            self.arrays[name] = self.values_of(value, name)
+            self.arrays[name] = self.values_of(value.detach() if of == "torch" else value, name)
         return {"array": known, "of": of, "shape": list(value.shape)}
 
 
@@ -149,6 +153,7 @@ class _Unpacker:
 
     def _array(self, packed: dict[str, Any], fresh: Any) -> Any:
         name, shape = packed["array"], tuple(packed["shape"])
+        place = fresh.detach() if hasattr(fresh, "detach") else fresh
         if name in self._made:
             return self._made[name]
         values = self._arrays[name]
@@ -162,7 +167,7 @@ class _Unpacker:
             and fresh.dtype == made.dtype
             and id(fresh) not in self._filled
         ):
-            fresh[...] = made
+            place[...] = made
             made = self._filled[id(fresh)] = fresh
         self._made[name] = made
         return made
@@ -177,6 +182,9 @@ class _Unpacker:
         return made
 
     def _object(self, kind: str, packed: dict[str, Any], fresh: Any, name: str) -> Any:
+        if kind == "state" and hasattr(fresh, "set_state"):
+            fresh.set_state(self.value(packed[kind], None, name))
+            return fresh
         if kind == "state_dict" and hasattr(fresh, "load_state_dict"):
             fresh.load_state_dict(self.value(packed[kind], None, name))
             return fresh

@@ -4,8 +4,10 @@ import copy
 import functools
 import types
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final, final
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -19,6 +21,8 @@ from d5ray.frameworks.torch.shared_memory import (
 )
 
 CONTAINERS: Final = (list, tuple, set, dict)
+GENERATORS: Final = (np.random.Generator, torch.Generator)
+CHANGING: Final = (int, float, type(None), *CONTAINERS[2:], list, np.ndarray, torch.Tensor, *GENERATORS)
 Hook = tuple[str, torch.Tensor, Callable[..., Any]]  # how it is registered, of which parameter
 
 
@@ -60,6 +64,17 @@ def copied(model: Any, loss: Any = None, *, kept: Iterable[torch.Tensor] = ()) -
 def parts_of(loss: Any) -> list[nn.Module]:
     """The modules that a loss holds."""
     return [] if loss is None else modules_in(vars(loss).values())
+
+
+def cells_of(value: Any) -> Iterator[types.CellType]:
+    """The variables of the functions that a value leads to, which these may set anew."""
+    ahead, seen = [value], set[int]()
+    while ahead:
+        if id(found := ahead.pop()) not in seen:
+            seen.add(id(found))
+            ahead += (held := _held(found))
+            if isinstance(found, types.CellType) and held:  # not empty
+                yield found
 
 
 def modules_in(values: Iterable[Any]) -> list[nn.Module]:
@@ -143,12 +158,18 @@ class _Functions:
     def _cell(self, found: types.CellType) -> types.CellType:
         if id(found) not in self._made:
             self._made[id(found)] = types.CellType()  # before what it holds, which may be the function
-            self._made[id(found)].cell_contents = self.of(found.cell_contents)
+            own = self.of(found.cell_contents)
+            if own is found.cell_contents and isinstance(own, CHANGING):
+                with suppress(RuntimeError, TypeError):  # of what there can be only one
+                    own = copy.deepcopy(own, self._memo)
+            self._made[id(found)].cell_contents = own
         return self._made[id(found)]  # type: ignore[no-any-return]
 
     def _is_to_copy(self, value: Any) -> bool:
-        """True if a value leads to something that was copied."""
+        """True if a value leads to something that was copied, or to what its own calls may change."""
         if id(value) in self._memo:
+            return True
+        if isinstance(value, types.CellType) and any(isinstance(each, CHANGING) for each in _held(value)):
             return True
         if isinstance(value, torch.Tensor):
             of = self._parameters.get(storage_of(value)) if has_memory(value) else None

@@ -21,6 +21,7 @@ from d5ray.frameworks.torch.model_calls import (
 )
 from d5ray.frameworks.torch.modes import evaluating
 from d5ray.frameworks.torch.module_buffers import ModuleBuffers
+from d5ray.frameworks.torch.module_values import ModuleValues
 from d5ray.frameworks.torch.network_module import own_names
 from d5ray.frameworks.torch.precision import LossScale, PassPrecision
 from d5ray.frameworks.torch.shared_memory import check_memory
@@ -82,6 +83,7 @@ class TorchExecutor(Executor):
         self._first_seed = 0  # of what the network draws in training,
         self._passes = 0  # the passes until now
         self._counting: Loss | None = None
+        self.values = ModuleValues(module, loss, self._trained.named)
 
     def _laid(self) -> FlatBuffers:
         """Flat buffers of what is trained now."""

@@ -29,6 +29,7 @@ class ModelState:
     classes        how many classes it was trained to tell apart
     step           the step after which it was taken
     of             whose it is, for people: "agent 0", "the mean of 4 agents", "the servers"
+    values         what the model has beside its tensors, such as extra state, as bytes in base64
     """
 
     tensors: Mapping[str, Array]
@@ -37,6 +38,7 @@ class ModelState:
     classes: int
     step: int
     of: str
+    values: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -77,6 +79,7 @@ class ModelState:
                 int(facts["classes"]),
                 int(facts["step"]),
                 facts["of"],
+                facts.get("values", ""),
             )
         except (KeyError, ValueError, TypeError) as error:
             raise StorageError(f"{what} holds tensors, but no model that a run kept: {error!r}") from error
@@ -91,6 +94,7 @@ class ModelState:
             "classes": str(self.classes),
             "step": str(self.step),
             "of": self.of,
+            **({"values": self.values} if self.values else {}),
         }
 
 
@@ -108,6 +112,7 @@ def mean_of(states: Sequence[ModelState]) -> ModelState:
         first.classes,
         max(each.step for each in states),
         f"the mean of {len(states)} agents",
+        first.values,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from d5ray.networks.executors.flat_buffers import Allocate as Allocate
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.gradient_buckets import Announcer, Buckets, OnReady, Range, partition
+from d5ray.networks.executors.model_values import ModelValues
 from d5ray.networks.executors.slots import Slot, by_name
 from d5ray.operators.loss import Loss
 
@@ -44,7 +45,7 @@ class FlatExecutor(ABC):
     sum over agents is -0.0 where none of them had one. `released` says that the model has parameters which
     required no gradient when the buffers were made, and do now: `take_released` makes these anew. `moving`
     names arrays of the state that training passes change, and may read. `notes` are what a run should tell
-    of how the model was made.
+    of how the model was made. `values` are what the model has beside its arrays, where it has such.
     """
 
     parameters: Any
@@ -58,6 +59,7 @@ class FlatExecutor(ABC):
     released: bool = False
     moving: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
+    values: ModelValues | None = None
     _holder: "FlatBuffers | FlatExecutor"
 
     def _hold(self, holder: "FlatBuffers | FlatExecutor") -> None:

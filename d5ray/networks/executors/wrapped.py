@@ -17,7 +17,7 @@ class WrappedExecutor(Executor):
 
     def __init__(self, inner: Executor) -> None:
         self._inner = inner
-        self.notes = inner.notes
+        self.notes, self.values = inner.notes, inner.values
         self._hold(inner)
 
     @property
