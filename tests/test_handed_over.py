@@ -370,6 +370,21 @@ class Synchronized(Net):
         self.norm = nn.SyncBatchNorm(6)
 
 
+class Renormalizing(Net):
+    def prepare(self) -> None:
+        self.table = nn.Embedding(5, 6, max_norm=1.0)
+
+
+class EighthBuffer(Net):
+    def prepare(self) -> None:
+        self.register_buffer("scale", torch.ones(6).to(torch.float8_e4m3fn))
+
+
+class EighthParameter(Net):
+    def prepare(self) -> None:
+        self.scale = nn.Parameter(torch.ones(6).to(torch.float8_e5m2), requires_grad=False)
+
+
 GLOBAL: Any = None
 
 
@@ -387,6 +402,9 @@ def _over_global(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         (Hidden, "'back.weight'.*clone"),
         (HeadAlone, "'back.weight'.*requires_grad_"),
         (Synchronized, "'norm'.*SyncBatchNorm"),
+        (Renormalizing, "'table'.*max_norm.*DPSGD"),
+        (EighthBuffer, "'scale'.*float8_e4m3fn.*uint8"),
+        (EighthParameter, "'scale'.*float8_e5m2.*uint8"),
     ],
 )
 def test_what_would_differ_is_refused_by_name(kind: type[Net], words: str, by_class: bool) -> None:

@@ -61,7 +61,8 @@ def try_parts(experiment: Experiment, dataset: Dataset) -> None:
             return
         except Exception as error:
             raise failed("the model cannot be made, or called", error, "mend it") from error
-        check_alone(executor, experiment.replicas)
+        rule = experiment.distributed_optimizer
+        check_alone(executor, experiment.replicas, one_model=rule.one_model and rule.equal_after(1))
         if isinstance(experiment.optimizer, TorchOptimizer):
             experiment.optimizer.state_for(executor.parameters, executor.slots)
         for inputs, labels in reversed(batches):

@@ -21,6 +21,12 @@ class ModuleBuffers:
 
     def __init__(self, module: nn.Module, kind: torch.dtype) -> None:
         self.named: Named = dict(module.named_buffers())
+        for name, tensor in (*module.named_parameters(), *self.named.items()):
+            if tensor.is_floating_point() and tensor.element_size() == 1:
+                raise ConfigurationError(
+                    f"the model's {name!r} is of {tensor.dtype}, which agents neither exchange nor keep: "
+                    "register its bytes, as .view(torch.uint8) gives them, and view those in forward"
+                )
         kinds = {b.dtype for b in self.named.values() if b.is_floating_point()}
         chosen = kind if kind in kinds else next(iter(sorted(kinds, key=str)), kind)
         self.floating = {name: b for name, b in self.named.items() if b.dtype == chosen}

@@ -106,8 +106,11 @@ class ModuleTrial:
         return ConfigurationError(f"the model does not take samples of shape {sample_shape}: {why}")
 
 
-def check_alone(executor: Any, agents: int) -> None:
-    """Raise `ConfigurationError` for a part of a model that needs PyTorch's process groups."""
+def check_alone(executor: Any, agents: int, *, one_model: bool) -> None:
+    """Raise `ConfigurationError` for a part of a model that needs PyTorch's process groups.
+
+    one_model: all have equal weights after every step; so also for a part that each agent's samples change.
+    """
     if agents > 1:
         for name, part in _torch_executor(executor).module.named_modules():
             if isinstance(part, nn.SyncBatchNorm):
@@ -115,6 +118,13 @@ def check_alone(executor: Any, agents: int) -> None:
                     f"the model's part {name!r} is a SyncBatchNorm, which finds no process group "
                     f"of PyTorch's with {agents} agents and would take its own samples' statistics: use "
                     "BatchNorm, GroupNorm, or one agent"
+                )
+            if one_model and isinstance(part, (nn.Embedding, nn.EmbeddingBag)) and part.max_norm is not None:
+                raise ConfigurationError(
+                    f"the model's part {name!r} has max_norm={part.max_norm}, by which a pass changes the "
+                    f"weights of the tokens that it meets, so that {agents} agents would not keep one model: "
+                    "scale what the embedding gives in forward, use one agent, or a rule whose agents have "
+                    "models of their own, such as DPSGD"
                 )
 
 
