@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.operators.custom.cpp.custom_cpp import CustomCppOp
-from d5ray.operators.custom.custom_operator import CustomOp, twice
+from d5ray.operators.custom.custom_operator import CallState, CustomOp, twice
 from d5ray.operators.custom.registry import operator_of
 from d5ray.operators.custom.returned_values import is_real
 from d5ray.operators.nodes.kernel_factory import Kernel
@@ -73,16 +73,22 @@ class TensorflowOperation:
                 whole[place] = each
             return whole
 
-        def forward(*arrays: Any) -> list[Any]:
-            return list(self._run_forward(spread(arrays)))
-
         def custom_op(*given: Tensor) -> Any:
+            states: list[CallState] = []  # of the last call here
+
+            def forward(*arrays: Any) -> list[Any]:
+                states[:] = [CallState(self.op)]
+                found = list(self._run_forward(spread(arrays)))
+                states[0].note()
+                return found
+
             outputs = _applied(forward, given, self._expected(spread(given)))
 
             def backward(*arrays: Any) -> list[Any]:
                 grads, kept = arrays[: len(outputs)], arrays[len(outputs) :]
                 inputs, results = kept[: len(given)], kept[len(given) :]
-                found = self._run_backward(grads, spread(inputs), results)
+                with states[0].again():
+                    found = self._run_backward(grads, spread(inputs), results)
                 return [
                     np.zeros_like(array) if found[place] is None else found[place]
                     for array, place in zip(inputs, places, strict=True)

@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 
 from d5ray.errors import ConfigurationError, D5Error
-from d5ray.operators.custom.custom_operator import CustomOp, twice, without_gradient
+from d5ray.operators.custom.custom_operator import CallState, CustomOp, twice, without_gradient
 from d5ray.operators.custom.registry import operator_of
 from d5ray.operators.nodes.kernel_factory import Kernel
 from d5ray.operators.nodes.node_context import NodeContext
@@ -86,7 +86,9 @@ def _function(op: CustomOp, runner: Runner) -> Callable[..., Any]:
     """The function that automatic differentiation goes through."""
 
     def forward(ctx: Any, *inputs: torch.Tensor) -> Any:
+        ctx.state = CallState(op)
         outputs = runner.forward(inputs)
+        ctx.state.note()
         ctx.save_for_backward(*inputs, *outputs)
         ctx.given = len(inputs)
         whole = [each for each in outputs if not each.is_floating_point()]
@@ -99,7 +101,8 @@ def _function(op: CustomOp, runner: Runner) -> Callable[..., Any]:
             raise without_gradient(op.operator_name)
         saved = ctx.saved_tensors
         inputs = saved[: ctx.given]
-        gradients = runner.backward(grads, inputs, saved[ctx.given :])
+        with ctx.state.again():
+            gradients = runner.backward(grads, inputs, saved[ctx.given :])
         if not torch.is_grad_enabled():
             return gradients
         there = [each for each in gradients if each is not None]

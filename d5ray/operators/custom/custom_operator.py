@@ -1,8 +1,9 @@
 """CustomOp: the base of custom operators in Python and C++"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, Arrays, Gradients
@@ -131,3 +132,30 @@ def checked_descriptors(
         f"the descriptors of the {what} of the operator {operator} are {descriptors!r}, expected a list with "
         "a d5ray.TensorDescriptor(type, shape) for each"
     )
+
+
+@final
+class CallState:
+    """The attributes that one call of an operator's forward pass sets, which its own backward pass is to see.
+
+    An operator that is called twice before it runs backwards, as where a network uses it in two places, has
+    those of the second call by then.
+    """
+
+    def __init__(self, op: CustomOp) -> None:
+        self._own: dict[str, Any] = vars(op)
+        self._before = dict(self._own)
+
+    def note(self) -> None:
+        """Take notice of what the forward pass, now over, has set."""
+        self._set = {name: v for name, v in self._own.items() if self._before.get(name, self) is not v}
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """The attributes as that forward pass left them; afterwards those of now, but for what was set."""
+        now = {name: self._own[name] for name in self._set if name in self._own}
+        self._own.update(self._set)
+        try:
+            yield
+        finally:
+            self._own.update({name: v for name, v in now.items() if self._own[name] is self._set[name]})

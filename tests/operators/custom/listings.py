@@ -122,3 +122,14 @@ class BothOp(CustomPythonOp):
 
     def backward(self, grads: Any, fwd_inputs: Any, fwd_outputs: Any) -> Any:
         return [grads[0] * fwd_inputs[1] + grads[1], grads[0] * fwd_inputs[0] + grads[1]]
+
+
+class KeepingOp(CustomPythonOp):
+    """x^2, whose backward pass takes x from an attribute that the forward pass has set."""
+
+    def forward(self, inputs: Any) -> Any:
+        self.kept = inputs[0].copy()
+        return self.kept**2
+
+    def backward(self, grads: Any, fwd_inputs: Any, fwd_outputs: Any) -> Any:
+        return grads[0] * 2 * self.kept

@@ -9,7 +9,7 @@ import pytest
 import d5ray as d5
 import d5ray.frameworks.tensorflow as d5fw
 from d5ray.errors import ConfigurationError, OperatorError
-from tests.operators.custom.listings import BothOp, IPowOp, both, ipowop
+from tests.operators.custom.listings import BothOp, IPowOp, KeepingOp, both, ipowop
 
 tf = pytest.importorskip("tensorflow")
 REAL = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-6, "float64": 1e-14}
@@ -169,3 +169,19 @@ def test_what_does_not_fit_is_told() -> None:
         wide(x)
     with pytest.raises(tf.errors.OpError, match=r"output 0 of the operator Wide is float64"):
         tf.function(wide)(x)
+
+
+@in_graphs_too
+def test_each_call_goes_backwards_with_what_its_own_forward_pass_kept(mode: str) -> None:
+    square = d5fw.custom_op(KeepingOp())
+    x, y = tf.constant([1.0, 2.0, 3.0]), tf.constant([4.0, 5.0, 6.0])
+
+    def gradients(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch([x, y])
+            total = tf.reduce_sum(square(x) * square(square(y)))
+        return tape.gradient(total, [x, y])
+
+    of_x, of_y = called(mode, gradients)(x, y)
+    np.testing.assert_allclose(of_x, 2 * x * y**4)
+    np.testing.assert_allclose(of_y, 4 * x**2 * y**3)

@@ -12,7 +12,7 @@ import torch
 import d5ray as d5
 import d5ray.frameworks.torch as d5fw
 from d5ray.errors import ConfigurationError, OperatorError
-from tests.operators.custom.listings import QUICK, BothOp, IPowOp, both, ipowop
+from tests.operators.custom.listings import QUICK, BothOp, IPowOp, KeepingOp, both, ipowop
 
 REAL = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-6, "float64": 1e-14}
 KINDS: dict[str, Callable[[str], d5.CustomOp]] = {"python": lambda dtype: IPowOp(3), "cpp": ipowop}
@@ -244,6 +244,18 @@ def test_second_derivatives_are_refused(kind: str) -> None:
         ConfigurationError, match=r"the gradient of the operator .*(?i:pow).* is differentiated again"
     ):
         torch.autograd.grad(first.sum() + x.sum(), x)
+
+
+def test_each_call_goes_backwards_with_what_its_own_forward_pass_kept() -> None:
+    """Of one operator in two places, as of a function of PyTorch's, each call of which has a context."""
+    op = KeepingOp()
+    square = d5fw.custom_op(op)
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = torch.tensor([4.0, 5.0, 6.0], requires_grad=True)
+    of_x, of_y = torch.autograd.grad((square(x) * square(square(y))).sum(), (x, y))
+    np.testing.assert_allclose(of_x, (2 * x * y**4).detach())
+    np.testing.assert_allclose(of_y, (4 * x**2 * y**3).detach())
+    np.testing.assert_array_equal(op.kept, (y**2).detach())  # as the last forward pass left it
 
 
 @pytest.mark.full
