@@ -1,5 +1,6 @@
 """Trial of an experiment's own parts before agents start: some samples, the model and the loss on them"""
 
+import copy
 from collections import deque
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from d5ray.failures.program_state import Apart
 from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.optimizer import TorchOptimizer
 from d5ray.networks.device import CPUDevice
+from d5ray.networks.executors.trees import leaves
 from d5ray.networks.layers.layers import chain_shape
 from d5ray.networks.network import Network
 from d5ray.networks.zoo.catalogue import network
@@ -23,7 +25,7 @@ from d5ray.training.batches.loader import taken
 from d5ray.training.datasets import Dataset
 from d5ray.training.events.event import Event
 from d5ray.training.samplers import Draw, Shards
-from d5ray.training.transformations import shape_after
+from d5ray.training.transformations import shape_after, transformed
 
 SAMPLES: Final = 2  # that are tried, beside the smallest batch that comes
 OF_CLASSES: Final = (SoftmaxCrossEntropyLoss, MaskedCrossEntropyLoss)
@@ -38,6 +40,7 @@ def try_parts(experiment: Experiment, dataset: Dataset) -> None:
     `ConfigurationError` for a part that fails, by its name.
     """
     _check_labels(experiment, dataset)
+    _check_transformations(experiment, dataset)
     named = isinstance(experiment.model, (str, Network))
     own = not named or isinstance(experiment.loss, (FunctionLoss, ModelLoss))
     if not own or experiment.make_executor is not from_model or experiment.mesh is not None:
@@ -86,6 +89,26 @@ def _check_labels(experiment: Experiment, dataset: Dataset) -> None:
         shape = shape_after(experiment.pipeline, dataset.sample_shape)
         layers = network(model, shape, len(dataset.classes), **experiment.model_kwargs)
         check_scores(loss, (1, *chain_shape(layers, shape)), labels.shape)
+
+
+def _check_transformations(experiment: Experiment, dataset: Dataset) -> None:
+    """Raise `ConfigurationError` where the user's transformations make two batches of the same samples."""
+    own = [one for one in experiment.pipeline if not type(one).__module__.startswith("d5ray.")]
+    if not own or dataset.train.in_order:
+        return
+    with Apart()():
+        numbers = np.arange(min(SAMPLES, len(dataset.train)))
+        inputs, labels = taken(dataset.train, numbers)
+        again = copy.deepcopy(experiment.pipeline)  # the user's own stay as they are
+        first, second = (
+            transformed(again, inputs, labels, numbers, seed=experiment.seed, epoch=0) for _ in range(2)
+        )
+    same = zip(leaves((first.inputs, first.labels)), leaves((second.inputs, second.labels)), strict=True)
+    if not all(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc") for (_, a), (_, b) in same):
+        raise ConfigurationError(
+            f"{', '.join(map(repr, own))} made two batches of the same samples in one epoch, so that a run "
+            "could be neither repeated nor resumed: draw from Sampled.uniform, and count nothing"
+        )
 
 
 def smallest_batch(experiment: Experiment, samples: int) -> int:

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.training.batches import sample_randomness
 from d5ray.training.transformations import (
@@ -289,3 +290,28 @@ def test_arguments_without_sense_are_refused(make: Callable[[], Transformation],
     """With the name, what was found, and what is expected."""
     with pytest.raises(ConfigurationError, match=words):
         make()
+
+
+class Warming(Transformation):
+    """Whose samples grow from batch to batch."""
+
+    batches = 0
+
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape
+
+    def apply(self, samples: Sampled) -> Sampled:
+        self.batches += 1
+        return samples.with_inputs(samples.inputs * self.batches)
+
+    def at_test(self) -> None:
+        return None
+
+
+def test_one_that_remembers_is_refused() -> None:
+    """A run could be neither repeated nor resumed; the user's object stays as it is."""
+    own = Warming()
+    given = d5.Experiment("mlp", "digits", d5.optimizers.SGD(0.1), transformations=(own,))
+    with pytest.raises(ConfigurationError, match=r"Warming.*made two batches.*Sampled\.uniform"):
+        d5.simulate(given)
+    assert own.batches == 0

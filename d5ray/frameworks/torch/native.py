@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from d5ray.errors import ConfigurationError, nearest
+from d5ray.networks.executors.model_values import PLAIN
 from d5ray.training.optimizers.native import Engine, NativeOptimizer, Settings
 from d5ray.training.optimizers.optimizer import Slots
 
@@ -73,7 +74,14 @@ class TorchEngine(Engine):
                 {name: value for name, value in group.items() if name != PARAMETERS}
                 for group in self._optimizer.param_groups
             ],
+            "own": self._own_numbers(),
         }
+
+    def _own_numbers(self) -> dict[str, Any]:
+        """What an optimizer of the user's keeps beside its groups and states, such as a counter of steps."""
+        rule = self._optimizer
+        known = type(rule).__module__.startswith("torch.")
+        return {} if known else {n: v for n, v in vars(rule).items() if isinstance(v, PLAIN)}
 
     def _point(self, x: torch.Tensor, gradient: torch.Tensor) -> None:
         """Let the tensors be views of these, if they lie elsewhere than the last ones."""
@@ -103,6 +111,7 @@ class TorchEngine(Engine):
                 f"the optimizer's state is of {found} tensors, here are {len(self._tensors)}: it is of "
                 "another model"
             )
+        vars(self._optimizer).update(remembered.get("own", {}))
         for tensor, own in zip(self._tensors, remembered["tensors"], strict=True):
             self._optimizer.state[tensor] = _own(own)
         for group, begun in zip(self._optimizer.param_groups, remembered["groups"], strict=True):

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 import d5ray as d5
 from d5ray.errors import AgentError
 from tests.frameworks.changing_modules import CASES, MODULES, Cycles, Switches
-from tests.plain_torch import samples
+from tests.plain_torch import TwoLayers, samples
 
 SAVED, STEPS = 4, 7
 Tensors = dict[str, np.ndarray[Any, Any]]
@@ -46,6 +46,25 @@ def test_a_training_goes_on_as_if_it_had_not_stopped(name: str, tmp_path: Path) 
     parameters(experiment(*CASES[name], saving), steps=SAVED)
     found = parameters(experiment(*CASES[name]), steps=STEPS - SAVED, resume=tmp_path)
     check_equal(found, parameters(experiment(*CASES[name])))
+
+
+class Slowing(torch.optim.SGD):
+    """Counts its steps in an attribute, which PyTorch's `state_dict` has not."""
+
+    steps = 0
+
+    def step(self, closure: Any = None) -> Any:
+        self.steps += 1
+        self.param_groups[0]["lr"] = 0.3 / self.steps
+        return super().step(closure)
+
+
+def test_an_optimizer_of_ones_own_goes_on_with_its_numbers(tmp_path: Path) -> None:
+    saving = d5.events.Checkpoint(every_steps=SAVED, path=str(tmp_path))
+    case = TwoLayers, cross_entropy
+    parameters(experiment(*case, saving, optimizer=Slowing), steps=SAVED)
+    found = parameters(experiment(*case, optimizer=Slowing), steps=STEPS - SAVED, resume=tmp_path)
+    check_equal(found, parameters(experiment(*case, optimizer=Slowing)))
 
 
 @pytest.mark.parametrize("name", CASES)
