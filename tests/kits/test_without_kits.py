@@ -10,7 +10,6 @@ import d5ray.kits
 d5ray.kits.__path__ = []  # as if their folders were deleted
 import sys
 import d5ray as d5
-from d5ray.errors import ConfigurationError
 from d5ray.metrics.views.verdicts import KNOWN
 from d5ray.training.datasets.catalogue import dataset_names
 
@@ -18,7 +17,7 @@ assert not [name for name in KNOWN if "kits" in KNOWN[name].__module__]
 assert "digits" in dataset_names() and "shapes" not in dataset_names()
 try:
     d5.Experiment(model="lenet", dataset="shapes", optimizer=d5.optimizers.SGD(0.1))
-except ConfigurationError as error:
+except d5.D5Error as error:
     assert "unknown data set 'shapes'" in str(error), error
 else:
     raise AssertionError("a data set of a kit that is not there")
