@@ -85,7 +85,7 @@ def fill_fixed(executor: Executor, arrays: Mapping[str, Array]) -> None:
 
 
 def values_of(executor: FlatExecutor) -> Array:
-    """What an executor's model has changed beside its tensors, as bytes (n,), for `give_values`; none: n = 0.
+    """Bytes (n,) of what an executor's model has changed beside its tensors, for `give_values`; none: n = 0.
 
     Raises `ConfigurationError` for what cannot be kept, by its name.
     """

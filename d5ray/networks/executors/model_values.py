@@ -47,7 +47,7 @@ class ModelValues(ABC):
         }
 
     def changed(self) -> dict[str, Any]:
-        """Those that are others now; an object that stands in two places has one of their names.
+        """The values that are others now, by name; an object that stands twice has one of its names.
 
         Raises `ConfigurationError` for a function or class in another one's place.
         """
@@ -66,11 +66,11 @@ class ModelValues(ABC):
         return found
 
     def current(self, names: Collection[str]) -> dict[str, Any]:
-        """Those of these names, as they are; some may not be there."""
+        """The values of these names, as they are; some may not be there."""
         return {name: value for name, value, _ in self.places() if name in names}
 
     def put(self, values: Mapping[str, Any]) -> None:
-        """Have these, which `changed` gave of this model or one made alike, and all others as at first."""
+        """Have the values that `changed` gave of this model or one made alike, and all others as at first."""
         marked = list(self._marked())
         named = {name: value for name, value, *_ in marked if name in values}
         again = {id(value): name for name, value in named.items() if not isinstance(value, PLAIN)}
