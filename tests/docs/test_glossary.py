@@ -1,6 +1,7 @@
 """Claims about the glossaries: what a word names is there, in the code or in `d5`"""
 
 import ast
+import pkgutil
 import re
 from functools import cache
 
@@ -53,3 +54,24 @@ def test_a_words_place_exists(page: str) -> None:
     assert len(found) > 10
     assert [(word, place) for word, row in found for place in places(row) if place not in names()] == []
     assert len({word for word, _ in found}) == len(found)
+
+
+def test_every_name_of_d5_in_a_page_is_there() -> None:
+    """What stands as `d5.…` or `d5ray.…` between backticks."""
+    pages = [*(REPOSITORY / "docs").rglob("*.md"), *REPOSITORY.glob("*.md")]
+    named = {
+        name for page in pages for name in re.findall(r"`d5(?:ray)?\.([A-Za-z_][\w.]*\w)", page.read_text())
+    }
+    assert len(named) > 100
+    assert [name for name in sorted(named) if not _is_there(name)] == []
+
+
+def _is_there(name: str) -> bool:
+    try:
+        pkgutil.resolve_name(f"d5ray.{name}")
+    except (AttributeError, ImportError):
+        kind, _, field = name.rpartition(".")
+        return bool(kind) and field in getattr(
+            pkgutil.resolve_name(f"d5ray.{kind}"), "__dataclass_fields__", ()
+        )
+    return True

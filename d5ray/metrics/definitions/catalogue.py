@@ -107,6 +107,8 @@ class RecordTime(TimeOfAStep, name="record_time"):
 class TestAccuracy(LastEvaluation, name="test_accuracy", direction="max"):
     """The share of the test set that is classified correctly."""
 
+    highest = 1.0
+
 
 @final
 class TestLoss(LastEvaluation, name="test_loss", direction="min"):
@@ -116,6 +118,8 @@ class TestLoss(LastEvaluation, name="test_loss", direction="min"):
 @final
 class ValidationAccuracy(LastEvaluation, name="validation_accuracy", phase="validation", direction="max"):
     """The share of the validation split that is classified correctly."""
+
+    highest = 1.0
 
 
 @final

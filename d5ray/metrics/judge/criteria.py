@@ -44,6 +44,7 @@ class Metric(ABC):
     kind: ClassVar[Kind]
     aggregation: ClassVar[str]
     description: ClassVar[str]
+    highest: ClassVar[float] = math.inf  # that it can be; a share is at most 1
 
     def __init_subclass__(cls, **row: str) -> None:
         super().__init_subclass__()

@@ -42,6 +42,10 @@ def check_measured(criteria: Iterable[Criterion], job: object) -> None:
 
 def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
     metric = criterion.metric
+    if criterion.relation == ">=" and criterion.target > metric.highest:
+        raise ConfigurationError(
+            f"METRICS has {criterion}, which nothing can reach: {metric.name} is at most {metric.highest:g}"
+        )
     if (named := _named(metric)) and type(metric).__module__.startswith("d5ray."):
         raise ConfigurationError(
             f"METRICS has {metric.label}, which compares contenders ({', '.join(named)}), but the recipe "

@@ -90,6 +90,7 @@ def test_a_criterion_that_nothing_could_decide_is_refused() -> None:
     made = experiment()
     check_measured([LastWorstError() <= 1.0], made)
     for criterion, words in (
+        (d5.metrics.TestAccuracy() >= 97, "nothing can reach: test_accuracy is at most 1"),
         (d5.metrics.TestAccuracy() >= 0.5, r"records no test_accuracy: SquaredError\(\) has no accuracy"),
         (
             d5.metrics.AreaUnderCurve() >= 0.5,

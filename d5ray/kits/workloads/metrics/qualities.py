@@ -19,6 +19,8 @@ class MeanAveragePrecision(LastEvaluation, name=PRECISION, direction="max"):
     COCO's AP@[.5:.95], from the rows of `DetectionQuality`.
     """
 
+    highest = 1.0
+
 
 @final
 class AveragePrecision50(LastEvaluation, name=PRECISION_50, direction="max"):
@@ -27,6 +29,8 @@ class AveragePrecision50(LastEvaluation, name=PRECISION_50, direction="max"):
     COCO's AP@.5, from the rows of `DetectionQuality`.
     """
 
+    highest = 1.0
+
 
 @final
 class AreaUnderCurve(LastEvaluation, name=AREA, direction="max"):
@@ -34,6 +38,8 @@ class AreaUnderCurve(LastEvaluation, name=AREA, direction="max"):
 
     The area under the receiver operating characteristic, from the rows of `RankingQuality`.
     """
+
+    highest = 1.0
 
 
 @final
@@ -59,6 +65,8 @@ class BLEU(LastEvaluation, name=BLEU_SCORE, direction="max"):
     From the rows of `TranslationQuality`.
     (Papineni et al., doi 10.3115/1073083.1073135; Post, arXiv:1804.08771.)
     """
+
+    highest = 100.0
 
 
 @final
