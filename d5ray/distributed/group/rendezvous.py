@@ -145,6 +145,8 @@ class Rendezvous:
         self, host: str = "127.0.0.1", secret: Secret | None = None, seconds: float = KEPT_SECONDS
     ) -> None:
         """secret: of the run; None draws one, which `address` has. seconds: the members' time-out."""
+        secret = secret or Secret.new()
+        self._context = contexts(secret)[1]  # which opens a file
         self._seconds = seconds
         self._rooms: dict[str, _Room] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -152,7 +154,7 @@ class Rendezvous:
         self._transports: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
         self._loop, self._closed = asyncio.new_event_loop(), asyncio.Event()
         listener = socket.create_server((host, 0), backlog=512)
-        self.address = Store(host, listener.getsockname()[1], secret or Secret.new())
+        self.address = Store(host, listener.getsockname()[1], secret)
         self._thread = threading.Thread(
             target=self._serve, args=(listener,), name="d5ray-rendezvous", daemon=True
         )
@@ -178,7 +180,6 @@ class Rendezvous:
 
     async def _serve_until_closed(self, listener: socket.socket) -> None:
         listener.setblocking(False)
-        self._context = contexts(self.address.secret)[1]
         self._loop.add_reader(listener, self._accept, listener)
         await self._closed.wait()
         self._loop.remove_reader(listener)

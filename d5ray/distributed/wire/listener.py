@@ -61,10 +61,14 @@ class Listener:
         self.local_name = ""
         if local and sys.platform == "linux":
             self.local_name = f"\0d5ray-{os.getpid()}-{secrets.token_hex(8)}"
-            unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            unix.bind(self.local_name)
-            unix.listen(BACKLOG)
-            self._listening.append(unix)
+            try:
+                self._listening.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+                self._listening[1].bind(self.local_name)
+                self._listening[1].listen(BACKLOG)
+            except OSError:  # such as for want of open files
+                for listening in self._listening:
+                    listening.close()
+                raise
         for listening in self._listening:
             threading.Thread(
                 target=self._accept, args=(listening,), name="d5ray-service", daemon=True
