@@ -7,6 +7,7 @@ from d5ray.distributed.checkpoints.checksum import checksum
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError
 from d5ray.training.optimizers.optimizer import Optimizer
+from d5ray.training.optimizers.scheduled import NOTHING
 
 LOOKS: Final = 10  # steps within which x has moved
 FEWEST: Final = 2  # steps after which a training that ends tells
@@ -41,7 +42,7 @@ class MovesCheck:
             self._complain(steps, gradients)
 
     def _complain(self, steps: int, gradients: Any) -> None:
-        if self._rule.learning_rate and bool((gradients != 0).any()):
+        if self._rule.learning_rate > NOTHING and bool((gradients != 0).any()):
             raise ConfigurationError(
                 f"the parameters are after {steps} steps of {self._rule!r} with {self._rule.base!r} as they "
                 "were, though there are gradients: a rule changes x in place, as by x -= learning_rate * "

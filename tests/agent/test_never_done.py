@@ -177,3 +177,11 @@ def test_own_parts_that_do_their_work_train_as_the_ready_ones() -> None:
     assert all(np.allclose(own[name], value, rtol=1e-6) for name, value in ready.items())
     waits = trained(steps=1, model=module, optimizer=Update(learning_rate=0.1, kind="rebinds"))
     assert all(np.array_equal(waits[name], value.detach()) for name, value in module.named_parameters())
+
+
+def test_a_rate_that_warms_up_from_nothing_for_an_epoch_is_no_mistake() -> None:
+    """x stands still as long as the schedule says so."""
+    warming = d5.optimizers.Scheduled(Update(), learning_rate=d5.schedules.WarmUp(0.1, 1))
+    module = torch.nn.Linear(4, 3)
+    still = trained(model=module, optimizer=warming, batch_size=1, steps=11)
+    assert all(np.array_equal(still[name], value.detach()) for name, value in module.named_parameters())
