@@ -225,9 +225,10 @@ def test_zooming_asks_for_single_steps(page: str, look: Open) -> None:
     tab = look(page)
     tab.show(run="long")
     assert 300 <= len(tab.points("loss", "agent 0")) <= 400
-    box = tab.tab.locator("[data-chart='loss'] .nsewdrag").first.bounding_box()
-    middle = box["y"] + box["height"] / 2
     for most in (2000, 200):  # of the steps that are then in view
+        tab.until(lambda: tab.silent(0.5))  # what is drawn anew takes no mouse
+        box = tab.tab.locator("[data-chart='loss'] .nsewdrag").first.bounding_box()
+        middle = box["y"] + box["height"] / 2
         tab.tab.mouse.move(box["x"] + 0.50 * box["width"], middle)
         tab.tab.mouse.down()
         tab.tab.mouse.move(box["x"] + 0.57 * box["width"], middle, steps=4)
