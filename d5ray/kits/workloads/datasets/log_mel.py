@@ -59,7 +59,7 @@ class LogMel:
         pieces = np.lib.stride_tricks.sliding_window_view(sounds, self.window, axis=1)[:, :: self.hop]
         spectrum = np.fft.rfft(pieces * self._hann, axis=-1)  # (n, windows, frequencies)
         energy = spectrum.real**2 + spectrum.imag**2
-        return np.log(energy @ self._triangles.T + FLOOR).transpose(0, 2, 1).astype(np.float32)
+        return np.log(energy @ self._triangles.T + FLOOR).transpose(0, 2, 1).astype(np.float32, order="C")
 
     @cached_property
     def _hann(self) -> npt.NDArray[np.float64]:
