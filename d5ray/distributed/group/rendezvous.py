@@ -152,7 +152,8 @@ class Rendezvous:
         self._tasks: set[asyncio.Task[None]] = set()
         self._strangers: dict[socket.socket, None] = {}  # the oldest first
         self._transports: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
-        self._loop, self._closed = asyncio.new_event_loop(), asyncio.Event()
+        # not uvloop, which processes of Ray have: its transports take no weak references
+        self._loop, self._closed = asyncio.SelectorEventLoop(), asyncio.Event()
         listener = socket.create_server((host, 0), backlog=512)
         self.address = Store(host, listener.getsockname()[1], secret)
         self._thread = threading.Thread(

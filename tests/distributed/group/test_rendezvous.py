@@ -1,5 +1,6 @@
 """Claims about the rendezvous and memberships: values, news, and what strangers can do to them"""
 
+import asyncio
 import gc
 import json
 import socket
@@ -92,6 +93,19 @@ def test_a_value_is_taken_by_all_before_and_after_it_is_put(enter: Enter) -> Non
         return members[rank].take("key") + members[rank].take("key")
 
     assert together(take, 4) == [b"valuevalue"] * 4
+
+
+def test_members_meet_where_another_event_loop_is_the_usual_one() -> None:
+    """As uvloop is in Ray's processes, such as those of trials."""
+    uvloop = pytest.importorskip("uvloop")
+    usual = asyncio.get_event_loop_policy()
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    try:
+        with closing(Rendezvous()) as rendezvous:
+            group = Group("met", 0, 0, 1, rendezvous.address, timeout_seconds=2.0)
+            Membership(group).leave()
+    finally:
+        asyncio.set_event_loop_policy(usual)
 
 
 def test_gathered_values_stand_in_the_order_of_ranks(enter: Enter) -> None:
