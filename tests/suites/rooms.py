@@ -95,8 +95,7 @@ class Pool:
                 for room, (process, begin) in list(running.items()):
                     if process.poll() is not None:
                         del running[room]
-                        codes[room] = process.returncode
-                        self._tell(room, process.returncode, time.monotonic() - begin)
+                        codes[room] = self._tell(room, process.returncode, time.monotonic() - begin)
                 time.sleep(0.05)
         finally:
             _end([process for process, _ in running.values()])
@@ -112,14 +111,20 @@ class Pool:
                 command, cwd=self.where, env=self.environment, stdout=output, stderr=output
             )
 
-    def _tell(self, room: Room, code: int, seconds: float) -> None:
-        """One line where all is well; where not, also what pytest says of each failure."""
+    def _tell(self, room: Room, code: int, seconds: float) -> int:
+        """One line where all is well; where not, also what pytest says of each failure. Gives the code.
+
+        A process that a signal ends behind pytest's last line, as threads of Ray's do to some, has run all.
+        """
         text = self._output(room).read_text("utf-8", errors="replace").rstrip()
         counts = re.findall(r"^=* ?((?:\d+ \w+,? ?)+)in [\d.]+s.*$", text, re.MULTILINE)
         if code not in (0, NO_TESTS):
             print(text[max(0, text.find("\n====")) :])  # noqa: T201
         said = counts[-1].rstrip() if counts else f"ended with {code}"
+        if code < 0 and counts:
+            said, code = f"{said}, and a crash behind the last test ({code})", 1
         print(f"{room.name:30} {said}, {seconds:.0f} s", flush=True)  # noqa: T201
+        return code
 
 
 def _next(waiting: Sequence[Room], running: Collection[Room]) -> int:

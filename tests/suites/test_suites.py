@@ -96,3 +96,11 @@ def test_a_file_that_cannot_be_imported_is_red(suite: Path) -> None:
     """What is not collected is not passed."""
     add(suite, "import nothing_of_this_name\n")
     assert result(suite) == 1
+
+
+@pytest.mark.full
+def test_a_crash_behind_the_last_test_is_told_of_and_green(
+    suite: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    add(suite, "import atexit, os\natexit.register(os.kill, os.getpid(), 11)\n")
+    assert result(suite) == 0 and "a crash behind the last test (-11)" in capfd.readouterr().out
