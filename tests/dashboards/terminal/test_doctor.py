@@ -87,9 +87,9 @@ def test_a_missing_torch_comes_with_the_command_for_cpus(monkeypatch: pytest.Mon
 
 
 def test_the_extras_are_those_of_the_project() -> None:
-    """Of `docs`, which builds this site, nobody else has a use."""
+    """Of `docs`, which builds this site, nobody else has a use; `workloads` is two others."""
     text = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-    assert set(EXTRAS) == set(text["project"]["optional-dependencies"]) - {"docs"}
+    assert set(EXTRAS) == set(text["project"]["optional-dependencies"]) - {"docs", "workloads"}
 
 
 @pytest.mark.parametrize(("platform", "state"), [("linux", GOOD), ("darwin", WARN), ("win32", BAD)])
