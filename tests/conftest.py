@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import pytest_timeout
+from hypothesis import HealthCheck, settings
 
 from tests.cases import share_out
 from tests.patience import patience
@@ -26,6 +27,9 @@ from tests.patience import patience
 REPOSITORY = Path(__file__).parent.parent
 # Tests run several parts of a network in one process: each waits for the others within an operator.
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "4")
+# How long an example takes is the machine's affair.
+settings.register_profile("d5ray", deadline=None, database=None, suppress_health_check=list(HealthCheck))
+settings.load_profile("d5ray")
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
