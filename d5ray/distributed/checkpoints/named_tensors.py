@@ -90,9 +90,10 @@ def values_of(executor: FlatExecutor) -> Array:
     Raises `ConfigurationError` for what cannot be kept, by its name.
     """
     found = {} if executor.values is None else executor.values.changed()
+    if not found:
+        return NO_VALUES
     packed = pack(SimpleNamespace(**found), "the model")
-    data = b"".join(pieces(packed.arrays, json.dumps(packed.data))) if found else b""
-    return np.frombuffer(data, np.uint8)
+    return np.frombuffer(b"".join(pieces(packed.arrays, json.dumps(packed.data))), np.uint8)
 
 
 def give_values(own: ModelValues | None, data: Array, like: Any) -> None:

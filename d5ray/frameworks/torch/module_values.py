@@ -10,7 +10,7 @@ from torch import nn
 
 from d5ray.frameworks.torch.copying import cells_of, parts_of
 from d5ray.frameworks.torch.shared_memory import has_memory, storage_of
-from d5ray.networks.executors.model_values import ModelValues, Place, put_attribute
+from d5ray.networks.executors.model_values import FIXED, PLAIN, ModelValues, Place, put_attribute
 from d5ray.operators.loss import Loss
 
 OF_INPUTS: Final = (torch.dtype, torch.device)  # which a pass finds again
@@ -26,18 +26,25 @@ class ModuleValues(ModelValues):
     def __init__(self, module: nn.Module, loss: Loss | None, trained: Mapping[str, torch.Tensor]) -> None:
         self._module, self._loss, self._trained = module, loss, trained
         self.note_first()
+        self._first_frozen = self._frozen()
+        self._first_parts = [_FirstPart(path, part) for path, part in self._parts_once()]
 
     def places(self) -> Iterator[Place]:
-        yield "d5ray/frozen", [n for n, each in self._trained.items() if not each.requires_grad], self._freeze
-        seen: set[int] = set()
-        for path, part in self._parts():
-            if id(part) not in seen:
-                seen.add(id(part))
-                yield from _attributes(path, vars(part), OF_LOSS if path.startswith("d5ray/") else OF_PYTORCH)
-                if type(part).get_extra_state is not nn.Module.get_extra_state:
-                    yield f"{path}._extra_state", part.get_extra_state(), part.set_extra_state
-        if self._loss is not None:
-            yield from _attributes("d5ray/loss", vars(self._loss), ())
+        yield "d5ray/frozen", self._frozen(), self._freeze
+        for path, part in self._parts_once():
+            yield from _of_part(path, part)
+        yield from self._of_loss()
+
+    def suspects(self) -> Iterator[Place]:
+        if not all(first.has_its_children() for first in self._first_parts):
+            yield from self.places()
+            return
+        if (frozen := self._frozen()) != self._first_frozen:
+            yield "d5ray/frozen", frozen, self._freeze
+        for first in self._first_parts:
+            if not first.is_as_at_first():
+                yield from _of_part(first.path, first.part)
+        yield from self._of_loss()
 
     def stand_ins(self) -> Callable[[Any], Any]:
         known = self._known = self._kept_elsewhere()
@@ -71,6 +78,21 @@ class ModuleValues(ModelValues):
         found = [each for _, part in self._parts() for each in (part, *part.parameters(recurse=False))]
         return {id(each): each for each in (*found, *self._module.buffers())}
 
+    def _frozen(self) -> list[str]:
+        return [name for name, tensor in self._trained.items() if not tensor.requires_grad]
+
+    def _of_loss(self) -> Iterator[Place]:
+        if self._loss is not None:
+            yield from _attributes("d5ray/loss", vars(self._loss), ())
+
+    def _parts_once(self) -> Iterator[tuple[str, nn.Module]]:
+        """The parts, each by its first name."""
+        seen: set[int] = set()
+        for path, part in self._parts():
+            if id(part) not in seen:
+                seen.add(id(part))
+                yield path, part
+
     def _parts(self) -> Iterator[tuple[str, nn.Module]]:
         yield from self._module.named_modules(remove_duplicate=False)
         for at, root in enumerate(parts_of(self._loss)):
@@ -80,6 +102,54 @@ class ModuleValues(ModelValues):
     def _freeze(self, names: Collection[str]) -> None:
         for name, tensor in self._trained.items():
             tensor.requires_grad_(name not in names)
+
+
+@final
+class _FirstPart:
+    """A part of a module as it was when the model was made, compared with itself in a microsecond."""
+
+    def __init__(self, path: str, part: nn.Module) -> None:
+        self.path, self.part, self._values = path, part, vars(part)
+        self._children, self._size = list(part._modules.items()), len(self._values)
+        own = {key: self._values[key] for key in self._values.keys() - _others(path)}
+        self._keys, self._first = tuple(own), tuple(own.values())
+        self._is_plain = not _has_extra_state(part) and all(map(_is_plain, own.values()))
+
+    def has_its_children(self) -> bool:
+        """Whether it has the same parts of its own as at first."""
+        return list(self.part._modules.items()) == self._children
+
+    def is_as_at_first(self) -> bool:
+        """Whether all attributes are those of the beginning; False where only a closer look can tell."""
+        try:
+            return (
+                self._is_plain
+                and len(self._values) == self._size
+                and tuple(map(self._values.__getitem__, self._keys)) == self._first
+            )
+        except KeyError:
+            return False
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, (*PLAIN, *FIXED, *OF_INPUTS)) and not any(True for _ in cells_of(value))
+
+
+def _others(path: str) -> frozenset[str]:
+    """The attributes that PyTorch or the executor keeps."""
+    return OF_LOSS if path.startswith("d5ray/") else OF_PYTORCH
+
+
+def _has_extra_state(part: nn.Module) -> bool:
+    return type(part).get_extra_state is not nn.Module.get_extra_state
+
+
+def _of_part(path: str, part: nn.Module) -> Iterator[Place]:
+    yield from _attributes(path, vars(part), _others(path))
+    if _has_extra_state(part):
+        yield f"{path}._extra_state", part.get_extra_state(), part.set_extra_state
 
 
 def _attributes(path: str, values: dict[str, Any], others: Collection[str]) -> Iterator[Place]:

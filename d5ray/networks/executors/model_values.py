@@ -27,6 +27,10 @@ class ModelValues(ABC):
     def places(self) -> Iterator[Place]:
         """All values of the model now."""
 
+    def suspects(self) -> Iterator[Place]:
+        """Those values that may be others than at first, found quickly."""
+        return self.places()
+
     @abstractmethod
     def stand_ins(self) -> Callable[[Any], Any]:
         """A function that gives plain values for what is not pickled, or is no part of a value; else None."""
@@ -43,7 +47,7 @@ class ModelValues(ABC):
         """Take notice of the values as they are when the model has been made."""
         self._first = {
             name: (mark, value if mark is value else self.copy(value))
-            for name, value, _, mark in self._marked()
+            for name, value, _, mark in self._marked(self.places())
         }
 
     def changed(self) -> dict[str, Any]:
@@ -53,7 +57,7 @@ class ModelValues(ABC):
         """
         found: dict[str, Any] = {}
         seen: set[int] = set()
-        for name, value, _, mark in self._marked():
+        for name, value, _, mark in self._marked(self.suspects()):
             if mark != self._first.get(name, (GONE,))[0] and id(value) not in seen:
                 if isinstance(value, FIXED):
                     raise ConfigurationError(
@@ -71,7 +75,7 @@ class ModelValues(ABC):
 
     def put(self, values: Mapping[str, Any]) -> None:
         """Have the values that `changed` gave of this model or one made alike, and all others as at first."""
-        marked = list(self._marked())
+        marked = list(self._marked(self.places()))
         named = {name: value for name, value, *_ in marked if name in values}
         again = {id(value): name for name, value in named.items() if not isinstance(value, PLAIN)}
         for name, value, take, mark in marked:
@@ -83,11 +87,15 @@ class ModelValues(ABC):
         for name in values.keys() - named.keys():
             self.put_new(name, values[name])
 
-    def _marked(self) -> Iterator[tuple[*Place, Any]]:
+    def _marked(self, places: Iterator[Place]) -> Iterator[tuple[*Place, Any]]:
         """The places, each with what tells its value from others."""
-        stand_in = self.stand_ins()
-        for name, value, take in self.places():
-            yield name, value, take, value if isinstance(value, (*PLAIN, *FIXED)) else _mark(value, stand_in)
+        stand_in: Callable[[Any], Any] | None = None
+        for name, value, take in places:
+            if isinstance(value, (*PLAIN, *FIXED)):
+                yield name, value, take, value
+            else:
+                stand_in = stand_in or self.stand_ins()
+                yield name, value, take, _mark(value, stand_in)
 
 
 def put_attribute(values: dict[str, Any], key: str, value: Any) -> None:
