@@ -1,15 +1,18 @@
 """`make mutants`: how many of 300 small changes of the core its tests notice, by room
 
-    python -m tests.mutants [--seconds S] [--new]
+    python -m tests.mutants [--seconds S] [--new | --again]
 
 The mutants are drawn by a seed from a commit: that of the newest `COMMIT.jsonl` here until all are tried,
-with `--new` the one that is checked out. Each runs in a copy of it, with those tests first that are likeliest
-to notice. What came of each is a line of the file, so that a run may end at any time; `table.md` sums up.
-Who finds that a survivor does the same as the program writes "equivalent" into its line.
+with `--new` the one that is checked out. `--again` looks in the one that is checked out for the mutants that
+were tried before: those that were noticed are tried once more, the others are taken to survive. Each runs in
+a copy of the commit, with those tests first that are likeliest to notice. What came of each is a line of the
+file, so that a run may end at any time; `table.md` sums up. Who finds that a survivor does the same as the
+program writes "equivalent" into its line.
 """
 
 import argparse
 import compileall
+import difflib
 import importlib
 import json
 import math
@@ -41,7 +44,7 @@ OUTCOMES = ("killed", "timed out", "survived", "equivalent")
 class Trials:
     """The mutants of a commit, of which there is a copy, and what came of those that were tried."""
 
-    def __init__(self, record: Path) -> None:
+    def __init__(self, record: Path, before: Path | None = None) -> None:
         self.record, self.tree = record, REPOSITORY / "build" / "mutants" / record.stem
         is_new = not self.tree.exists()
         self.tree.mkdir(parents=True, exist_ok=True)
@@ -68,7 +71,28 @@ class Trials:
         record.touch()
         self.lines = [json.loads(line) for line in record.read_text("utf-8").splitlines()]
         if not self.lines:
-            self._note(seed=SEED, drawn=share)
+            self._note(seed=SEED, drawn=share, **({"again": before.stem} if before else {}))
+        if earlier := self.lines[0].get("again"):
+            self.mutants = [*self._found_again(FOLDER / f"{earlier}.jsonl")]
+
+    def _found_again(self, before: Path) -> Iterator[tuple[float, str, Mutant]]:
+        """The mutants of another commit's record, where this one's files have the same lines."""
+        lines = [json.loads(line) for line in before.read_text("utf-8").splitlines()]
+        noted = {(line["file"], line["at"], line["now"]) for line in self.lines if "room" in line}
+        moved = dict(
+            row.split("\t")[1:] for row in git("diff", "-M", "--name-status", "--diff-filter=R", before.stem)
+            .splitlines()
+        )  # fmt: skip
+        for line in (line for line in lines if line.get("outcome") in OUTCOMES):
+            file = moved.get(line["file"], line["file"])
+            old, new = git("show", f"{before.stem}:{line['file']}") + "\n", self.house.texts.get(file, "")
+            if (at := same_place(old, new, line["at"], line["was"])) is None:
+                continue
+            mutant = Mutant(file, line["line"], line["kind"], at, at + len(line["was"].encode()), line["now"])
+            if line["outcome"] in ("killed", "timed out"):
+                yield 0.0, line["room"], mutant
+            elif (file, at, line["now"]) not in noted:
+                self._note(**line | {"file": file, "at": at, "by": "", "tests": 0, "seconds": 0})
 
     def _uses(self, file: str) -> set[str]:
         """The modules that a file imports, or, as a test, whose public names it says."""
@@ -137,6 +161,28 @@ class Trials:
         return [*sorted(keys, key=keys.__getitem__), *(test for test in END_TO_END if test not in keys)]
 
 
+def git(*words: str) -> str:
+    """What git says in this repository."""
+    return subprocess.check_output(["git", *words], cwd=REPOSITORY, text=True).strip()
+
+
+def same_place(old: str, new: str, at: int, was: str) -> int | None:
+    """Where bytes of a text stand in a later one whose lines there are the same; None: they are gone.
+
+    >>> same_place("a = 1\\nb = 2\\n", "c = 0\\na = 1\\nb = 2\\n", 10, "2")
+    16
+    """
+    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    number = old.encode()[:at].count(b"\n")
+    column = at - len("".join(before[:number]).encode())
+    for block in difflib.SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks():
+        if block.a <= number < block.a + block.size:
+            found = len("".join(after[: block.b + number - block.a]).encode()) + column
+            if new.encode()[found:].startswith(was.encode()):
+                return found
+    return None
+
+
 def table(records: Sequence[Path]) -> Iterator[str]:
     """What came of the mutants of each commit, by room, as a page."""
     yield "# Mutants: small changes of the core, and how many its tests notice\n"
@@ -159,20 +205,19 @@ def main() -> None:
     """Try mutants until all are, or the time is over; then write the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--seconds", type=float, default=math.inf, help="how long at most")
-    parser.add_argument("--new", action="store_true", help="of the commit that is checked out")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--new", action="store_true", help="of the commit that is checked out")
+    which.add_argument("--again", action="store_true", help="the same ones, where that commit still has them")
     options, until = parser.parse_args(), time.monotonic()
     until += options.seconds
-
-    def git(*words: str) -> str:
-        return subprocess.check_output(["git", *words], cwd=REPOSITORY, text=True).strip()
-
     records = sorted(
         FOLDER.glob("*.jsonl"), key=lambda path: int(git("show", "-s", "--format=%ct", path.stem))
     )
-    if options.new or not records:
+    before = records[-1] if options.again else None
+    if options.new or options.again or not records:
         records.append(FOLDER / f"{git('rev-parse', '--short=9', 'HEAD')}.jsonl")
     os.environ |= {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
-    trials = Trials(records[-1])
+    trials = Trials(records[-1], before)
     for library in LIBRARIES:
         importlib.import_module(library)
     for room, mutant in trials.left():
