@@ -34,8 +34,8 @@ NUMERIC = (
         "tests/training/optimizers/test_deep500_rules.py",
         "tests/training/optimizers/test_optimizer_rules.py",
         "tests/distributed/optimizers/test_optimizers_simulated.py",
-        *(f"tests/distributed/optimizers/test_invariants_{what}.py"
-          for what in ("after_deaths", "allreduce", "averaging", "decentralized")),
+        "tests/distributed/optimizers/test_invariants.py",
+        "tests/distributed/optimizers/test_invariants_after_deaths.py",
     )),
 )  # fmt: skip
 

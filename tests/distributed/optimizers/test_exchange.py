@@ -47,66 +47,52 @@ SAID = {
         {"exchange": SERVERS}, {"uses_server": True, "asynchronous": True}, (SERVERS, True, True, False, True)
     ),
     "servers, in step": Said(
-        {"exchange": SERVERS, "asynchronous": False},
-        {"uses_server": True},
-        (SERVERS, False, True, False, True),
+        {"exchange": SERVERS, "asynchronous": False}, {"uses_server": True},
+        (SERVERS, False, True, False, True)
     ),
     "servers and peers": Said(
-        {"exchange": SERVERS | PEERS},
-        {"uses_server": True, "uses_peers": True, "asynchronous": True},
-        (SERVERS | PEERS, True, True, False, True),
+        {"exchange": SERVERS | PEERS}, {"uses_server": True, "uses_peers": True, "asynchronous": True},
+        (SERVERS | PEERS, True, True, False, True)
     ),
     "one memory": Said(
-        {"exchange": MEMORY},
-        {"shares_parameters": True, "asynchronous": True, "replayable": False},
-        (MEMORY, True, False, False, True),
+        {"exchange": MEMORY}, {"shares_parameters": True, "asynchronous": True, "replayable": False},
+        (MEMORY, True, False, False, True)
     ),
     "idle rounds": Said(
         {"exchange": PEERS, "linger": lambda self, round: None},
         {"uses_peers": True, "asynchronous": True, "lingers": True, "linger": lambda self, round: None},
-        (PEERS, True, True, True, True),
+        (PEERS, True, True, True, True)
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_the_exchange_implies_the_rest(name: str) -> None:
-    assert facts(made(**SAID[name].now)) == SAID[name].facts
-
-
-@pytest.mark.parametrize("name", SAID)
-def test_the_flags_of_earlier_versions_mean_the_same_and_are_warned_of(name: str) -> None:
-    """Without a flag nobody is warned; the warning names the class, its flags and what to write."""
-    before = SAID[name].before
-    flags = [flag for flag in ("uses_server", "uses_peers", "shares_parameters") if flag in before]
+def test_the_exchange_implies_the_rest_and_former_flags_mean_the_same(name: str) -> None:
+    """Only who sets a flag is warned: of the class, its flags and what to write, at the line of the class."""
+    said = SAID[name]
+    assert facts(made(**said.now)) == said.facts
+    flags = [flag for flag in ("uses_server", "uses_peers", "shares_parameters") if flag in said.before]
     with warnings.catch_warnings(record=True, action="always") as warned:
-        kind = made(**before)
-    assert facts(kind) == SAID[name].facts
-    written = " | ".join(f"d5.{means}" for means in SAID[name].facts[0])
-    assert [str(each.message) for each in warned] == [
-        f"Own sets {', '.join(flags)}, which goes with the next release: write exchange = {written}"
-    ] * bool(flags)
-
-
-def test_the_warning_is_about_the_users_line() -> None:
-    with pytest.warns(DeprecationWarning, match=r"write exchange = d5\.ExchangeVia\.SERVERS$") as warned:
-
-        class Own(d5.DistributedOptimizer):
-            uses_server = True
-
-            def step(self, batch: d5.Batch) -> None: ...
-
-    assert warned[0].filename == __file__
+        kind = made(**said.before)
+    assert facts(kind) == said.facts
+    written = " | ".join(f"d5.{means}" for means in said.facts[0])
+    assert len(warned) == bool(flags)
+    for each in warned:
+        assert f"Own sets {', '.join(flags)}" in str(each.message)
+        assert str(each.message).endswith(f"write exchange = {written}")
 
 
 def test_a_flag_changes_what_the_class_above_says() -> None:
     """A rule with servers that gets peers besides, and one that loses its servers."""
-    with pytest.warns(DeprecationWarning):
-        more, less = (
-            made(made(exchange=SERVERS), uses_peers=True),
-            made(made(exchange=SERVERS), uses_server=False),
-        )
-    assert more.exchange == SERVERS | PEERS and less.exchange == COLLECTIVES
+    above = made(exchange=SERVERS)
+    with pytest.warns(DeprecationWarning) as warned:
+        more, less = made(above, uses_peers=True), made(above, uses_server=False)
+
+        class Own(d5.DistributedOptimizer):
+            uses_server = True
+
+    assert more.exchange == SERVERS | PEERS and less.exchange == COLLECTIVES and Own.exchange == SERVERS
+    assert warned[-1].filename == __file__
 
 
 def test_a_class_out_of_a_pickle_of_an_earlier_version_gets_its_exchange() -> None:
@@ -117,19 +103,18 @@ def test_a_class_out_of_a_pickle_of_an_earlier_version_gets_its_exchange() -> No
     assert facts(kind) == SAID["servers"].facts
 
 
-def test_an_exchange_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"exchange is 'servers' \(str\): it must be an ExchangeVia"):
+def experiment(kind: Any, **values: Any) -> Experiment:
+    return Experiment("mlp", "digits", d5.optimizers.SGD(0.1), distributed=kind, **values)
+
+
+def test_an_exchange_that_does_not_fit_is_refused() -> None:
+    """One that is none; and servers need a rule that exchanges via them."""
+    with pytest.raises(ConfigurationError, match=r"exchange is 'servers' .*ExchangeVia"):
         made(exchange="servers")
-
-
-def test_servers_need_a_rule_that_exchanges_via_servers() -> None:
-    def experiment(kind: Any) -> Experiment:
-        return Experiment("mlp", "digits", d5.optimizers.SGD(0.1), distributed=kind, servers=d5.Servers())
-
-    resolved = experiment(made(exchange=SERVERS)).resolved_servers
+    resolved = experiment(made(exchange=SERVERS), servers=d5.Servers()).resolved_servers
     assert resolved is not None and resolved.servers == d5.Servers()
-    with pytest.raises(ConfigurationError, match=r"one of your own says exchange = d5\.ExchangeVia\.SERVERS"):
-        experiment(made(exchange=PEERS))
+    with pytest.raises(ConfigurationError, match=r"says exchange = d5\.ExchangeVia\.SERVERS"):
+        experiment(made(exchange=PEERS), servers=d5.Servers())
 
 
 @pytest.mark.parametrize(
@@ -138,17 +123,15 @@ def test_servers_need_a_rule_that_exchanges_via_servers() -> None:
      ("meets", "in_lockstep")],
 )  # fmt: skip
 def test_a_former_name_of_an_experiment_gives_what_the_new_one_does(former: str, now: str) -> None:
-    experiment = Experiment("mlp", "digits", d5.optimizers.SGD(0.1), distributed=d5.optimizers.ASGD)
+    wanted = experiment(d5.optimizers.ASGD)
     with pytest.warns(DeprecationWarning, match=rf"^Experiment\.{former} is {now} now") as warned:
-        assert getattr(experiment, former) == getattr(experiment, now)
+        assert getattr(wanted, former) == getattr(wanted, now)
     assert warned[0].filename == __file__
 
 
 def test_servers_out_of_a_pickle_of_an_earlier_version_are_read() -> None:
     """Pickles name the class as it was called then."""
-    resolved = Experiment(
-        "mlp", "digits", d5.optimizers.SGD(0.1), distributed=d5.optimizers.ASGD
-    ).resolved_servers
+    resolved = experiment(d5.optimizers.ASGD).resolved_servers
     now, then = b"parameter_server.resolved_servers\nResolvedServers", b"server.servers\nSettled"
     before = pickle.dumps(resolved, 0).replace(now, then)
     assert then in before and unpickled(before) == resolved
