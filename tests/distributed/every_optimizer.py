@@ -80,22 +80,19 @@ EVERY: dict[str, Entry] = {
 # With parameter servers, among four agents of which one may be four times as slow. Rates are smaller than
 # those of an update by all four where each of them is an update of its own.
 SERVERED: dict[str, Entry] = {
-    "parameter server": Entry(d5.optimizers.ParameterServerSGD(), epochs=30),
-    "ASGD": Entry(d5.optimizers.ASGD(), base=d5.optimizers.SGD(0.1), epochs=30),
-    "stale-synchronous": Entry(d5.optimizers.StaleSynchronousSGD(2), base=d5.optimizers.SGD(0.4), epochs=30),
-    "staleness-aware": Entry(d5.optimizers.StalenessAwareSGD(), base=PLAIN, epochs=30),
-    "DC-ASGD": Entry(d5.optimizers.DelayCompensatedASGD(0.1), base=d5.optimizers.SGD(0.1), epochs=30),
-    "Downpour": Entry(d5.optimizers.Downpour(2, 2), base=d5.optimizers.SGD(0.08), epochs=30),
-    "EASGD": Entry(d5.optimizers.EASGD(0.2, 4), base=d5.optimizers.Nesterov(0.05, 0.9), epochs=30),
+    "parameter server": Entry(d5.optimizers.ParameterServerSGD()),
+    "ASGD": Entry(d5.optimizers.ASGD(), base=d5.optimizers.SGD(0.1)),
+    "stale-synchronous": Entry(d5.optimizers.StaleSynchronousSGD(2), base=d5.optimizers.SGD(0.4)),
+    "staleness-aware": Entry(d5.optimizers.StalenessAwareSGD(), base=PLAIN),
+    "DC-ASGD": Entry(d5.optimizers.DelayCompensatedASGD(0.1), base=d5.optimizers.SGD(0.1)),
+    "Downpour": Entry(d5.optimizers.Downpour(2, 2), base=d5.optimizers.SGD(0.08)),
+    "EASGD": Entry(d5.optimizers.EASGD(0.2, 4), base=d5.optimizers.Nesterov(0.05, 0.9)),
     "synchronous EASGD": Entry(
-        d5.optimizers.SynchronousEASGD(0.2, 2), base=d5.optimizers.Nesterov(0.05, 0.9), epochs=30
+        d5.optimizers.SynchronousEASGD(0.2, 2), base=d5.optimizers.Nesterov(0.05, 0.9)
     ),
-    "asynchronous local SGD": Entry(
-        d5.optimizers.AsynchronousLocalSGD(4, d5.optimizers.SGD(0.25)), epochs=30
-    ),
+    "asynchronous local SGD": Entry(d5.optimizers.AsynchronousLocalSGD(4, d5.optimizers.SGD(0.25))),
     "asynchronous DiLoCo": Entry(
         d5.optimizers.AsynchronousDiLoCo(6, d5.optimizers.Nesterov(0.5, 0.5), delay=4),
         base=d5.optimizers.Momentum(0.04, 0.9),
-        epochs=30,
     ),
 }

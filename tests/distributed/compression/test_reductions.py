@@ -7,33 +7,35 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.compression.chain import Chain
-from d5ray.distributed.compression.compressor import Compressor, Quantizer
-from d5ray.distributed.compression.feedback import ErrorFeedback
-from d5ray.distributed.compression.power_sgd import PowerSGD
-from d5ray.distributed.compression.precision import BFloat16, Float16, Identity
-from d5ray.distributed.compression.random_k import RandomK, UnbiasedRandomK
-from d5ray.distributed.compression.reductions import (
+import d5ray as d5
+from d5ray.compression import (
+    QSGD,
     AllGather,
     Allreduce,
-    RandomSources,
-    Reduced,
-    Reduction,
-    ScatterReduce,
-    reduction_of,
-)
-from d5ray.distributed.compression.signs import OneBit, ScaledSign
-from d5ray.distributed.compression.sparse_allreduce import (
-    ExchangeSchedule,
+    BFloat16,
+    Chain,
+    ErrorFeedback,
+    Float16,
+    Identity,
+    OneBit,
+    PowerSGD,
+    RandomK,
     RecursiveDoubling,
+    Reduction,
+    ScaledSign,
+    ScatterReduce,
     SparseAllreduce,
     SplitAllGather,
+    TernGrad,
+    Threshold,
+    TopK,
+    UnbiasedRandomK,
 )
+from d5ray.distributed.communicators.communicator import Communicator
+from d5ray.distributed.compression.compressor import Quantizer
+from d5ray.distributed.compression.reductions import RandomSources, Reduced, reduction_of
+from d5ray.distributed.compression.sparse_allreduce import ExchangeSchedule
 from d5ray.distributed.compression.sparse_stream import Stream
-from d5ray.distributed.compression.stochastic import QSGD, TernGrad
-from d5ray.distributed.compression.threshold import Threshold
-from d5ray.distributed.compression.top_k import TopK
 from d5ray.errors import ConfigurationError, PeerLost
 from d5ray.networks.executors.slots import Slot
 from tests.distributed.forming import Former, former, on_all
@@ -86,7 +88,7 @@ def normal(size: int, n: int, seed: int = 3) -> Array:
 
 # -- all-gather and allreduce ------------------------------------------------------------------------------
 
-EVERY: list[Compressor] = [
+EVERY: list[d5.Compressor] = [
     Identity(), TopK(5), Threshold(1.0), RandomK(0.2), UnbiasedRandomK(0.2), QSGD(bits=4), TernGrad(bucket=9),
     OneBit(), ScaledSign(), Float16(), BFloat16(), Chain(TopK(5), QSGD(bits=2)),
     Chain(Threshold(1.0), OneBit()),
@@ -95,7 +97,9 @@ EVERY: list[Compressor] = [
 
 @pytest.mark.parametrize("compressor", EVERY, ids=repr)
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_all_gather_is_the_mean_of_what_was_sent(groups: Former, compressor: Compressor, size: int) -> None:
+def test_all_gather_is_the_mean_of_what_was_sent(
+    groups: Former, compressor: d5.Compressor, size: int
+) -> None:
     """mean_j C(v_j), the same bits on all members; each knows what of its own is in it."""
     given = normal(size, 50)
     received = []
@@ -141,15 +145,14 @@ def test_scatter_reduce_compresses_the_mean_of_compressed_parts(
     np.testing.assert_allclose(sent, expected, rtol=1e-12, atol=1e-14)
 
 
-def test_what_merely_rounds_is_reduced_by_parts() -> None:
-    """So that sixteen bits are half the bytes among any number of agents; what is random travels once."""
+def test_what_merely_rounds_is_reduced_by_parts(groups: Former) -> None:
+    """So that sixteen bits are half the bytes among any number of agents; what is random travels once.
+
+    Of two agents, as many bytes in one round, and rounded once.
+    """
     assert reduction_of(Float16()) == ScatterReduce(Float16())
     assert reduction_of(BFloat16()) == ScatterReduce(BFloat16())
     assert reduction_of(QSGD(bits=4)) == AllGather(QSGD(bits=4))
-
-
-def test_scatter_reduce_of_two_gathers(groups: Former) -> None:
-    """As many bytes in one round, and rounded once."""
     given = normal(2, 50)
     gathered = mean_of(groups, AllGather(Float16()), given)
     for found, expected in zip(mean_of(groups, ScatterReduce(Float16()), given), gathered, strict=True):
@@ -197,28 +200,6 @@ def test_the_bytes_sent_are_those_of_the_messages(groups: Former, reduction: Red
     assert on_all(group, call) == [sent] * 8
 
 
-@pytest.mark.parametrize("backend", ["shared_memory", "socket"])
-@pytest.mark.parametrize(
-    "reduction",
-    [
-        AllGather(Chain(TopK(5), QSGD(bits=2))), AllGather(Threshold(1.0)), Allreduce(RandomK(5)),
-        ScatterReduce(QSGD(bits=2)), ScatterReduce(BFloat16()),
-        SparseAllreduce(TopK(9)), SparseAllreduce(TopK(9), SplitAllGather()), ErrorFeedback(PowerSGD(2)),
-    ],
-    ids=repr,
-)  # fmt: skip
-def test_every_backend_gives_what_the_reference_gives(
-    groups: Former, backend: str, reduction: Reduction
-) -> None:
-    """For three members; and all three get the same bits."""
-    given = normal(3, ELEMENTS)
-    expected = mean_of(groups, reduction, given, MATRICES)
-    found = mean_of(groups, reduction, given, MATRICES, backend)
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one.mean, other.mean, rtol=1e-12, atol=1e-14)
-        np.testing.assert_array_equal(one.mean, found[0].mean)
-
-
 # -- SparCML -----------------------------------------------------------------------------------------------
 
 
@@ -256,12 +237,15 @@ def test_a_sparse_allreduce_is_the_dense_sum(
 @pytest.mark.parametrize(
     "compressor", [TopK(0.1), Threshold(1.5), RandomK(9), UnbiasedRandomK(0.1)], ids=repr
 )
-@pytest.mark.parametrize("size", [2, 3, 5, 8])
+@pytest.mark.parametrize(("size", "entries"), [(2, 300), (3, 300), (5, 300), (8, 300), (8, 9), (12, 9)])
 def test_every_sparsifier_is_added_as_all_gather_adds_it(
-    groups: Former, schedule: ExchangeSchedule, compressor: Any, size: int
+    groups: Former, schedule: ExchangeSchedule, compressor: Any, size: int, entries: int
 ) -> None:
-    """To rounding, in float64; and the same bits on all members, whose sums round in different orders."""
-    given = normal(size, 300)
+    """To rounding, in float64; and the same bits on all members, whose sums round in different orders.
+
+    Of fewer entries than members, some have no part of the vector to add.
+    """
+    given = normal(size, entries)
     expected = mean_of(groups, AllGather(compressor), given)
     found = mean_of(groups, SparseAllreduce(compressor, schedule), given)
     for one, other in zip(found, expected, strict=True):
@@ -270,74 +254,40 @@ def test_every_sparsifier_is_added_as_all_gather_adds_it(
         np.testing.assert_array_equal(one.sent, other.sent)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
-@pytest.mark.parametrize("n", [1, 2, 3])
-def test_fewer_entries_than_members(groups: Former, schedule: ExchangeSchedule, n: int) -> None:
-    """Some members have no part of the vector to add."""
-    given = np.arange(1.0, 5 * n + 1).reshape(5, n)
-    for reduced in mean_of(groups, SparseAllreduce(TopK(1), schedule), given):
-        expected = np.zeros(n)
-        expected[-1] = given[:, -1].mean()
-        np.testing.assert_allclose(reduced.mean, expected)
-
-
-def bytes_sent(groups: Former, schedule: ExchangeSchedule, given: Array, k: int) -> list[int]:
-    """Of each member, for vectors without signs: nothing cancels."""
-    group = groups.form("reference", len(given))
-
-    def call(member: Communicator) -> int:
-        SparseAllreduce(TopK(k), schedule).mean(np.abs(given[member.rank]), member, draws_of(member.rank), {})
-        return member.traffic.bytes_sent
-
-    return on_all(group, call)
-
-
 LENGTH, PAIR, WORD = 8, 8, 4  # bytes of a message's length, of an index and a float32, of a float32
 
 
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
 @pytest.mark.parametrize("size", [2, 4, 8])
-def test_recursive_doubling_sends_what_sparcml_says(groups: Former, size: int) -> None:
-    """log₂P · kβ with the same indices everywhere, (P−1)kβ with none in common, and never more than dense."""
-    rounds, n, k = int(math.log2(size)), 4096, 50
-    same = bytes_sent(groups, RecursiveDoubling(), sparse("same", size, n, k), k)
-    assert same == [rounds * (k * PAIR + LENGTH)] * size
-    disjoint = bytes_sent(groups, RecursiveDoubling(), sparse("disjoint", size, n, k), k)
-    assert disjoint == [(size - 1) * k * PAIR + rounds * LENGTH] * size
-    between = bytes_sent(groups, RecursiveDoubling(), sparse("random", size, n, k), k)
-    assert all(same[0] <= sent <= disjoint[0] for sent in between)
-    full = bytes_sent(groups, RecursiveDoubling(), sparse("random", size, 960, 900), 900)
-    assert full == [rounds * (960 * WORD + LENGTH)] * size
+def test_a_sparse_allreduce_sends_what_sparcml_says(
+    groups: Former, schedule: ExchangeSchedule, size: int
+) -> None:
+    """Between kβ log₂P with the same indices everywhere and (P−1)kβ with none in common, never over dense.
 
+    Split, on average, between 2(P−1)/P · kβ and (P−1)(1 + 1/P)kβ; dense kβ + (P−1)/P · N words.
+    """
 
-@pytest.mark.parametrize("size", [3, 5, 6])
-def test_recursive_doubling_folds_what_is_no_power_of_two(groups: Former, size: int) -> None:
-    """The first 2r members in pairs: one sends its own, the other takes part and gives back the sum."""
-    n, k = 4096, 50
-    core = 2 ** int(math.log2(size))
-    folded = size - core
-    vectors = [2] * folded + [1] * (core - folded)  # how many are in the sum of each that takes part
-    sent = [0] * core
-    for distance in (1 << bit for bit in range(int(math.log2(core)))):
-        sent = [before + LENGTH + number * k * PAIR for before, number in zip(sent, vectors, strict=True)]
-        vectors = [number + vectors[place ^ distance] for place, number in enumerate(vectors)]
-    back = LENGTH + size * k * PAIR
-    pairs = [bytes for own in sent[:folded] for bytes in (LENGTH + k * PAIR, own + back)]
-    given = sparse("disjoint", size, n, k)
-    assert bytes_sent(groups, RecursiveDoubling(), given, k) == pairs + sent[folded:]
+    def sent(pattern: str, n: int, k: int) -> float:
+        """On average of members, without lengths, for vectors without signs: nothing cancels."""
+        given = np.abs(sparse(pattern, size, n, k))
 
+        def call(member: Communicator) -> int:
+            SparseAllreduce(TopK(k), schedule).mean(given[member.rank], member, draws_of(member.rank), {})
+            return member.traffic.bytes_sent
 
-@pytest.mark.parametrize("size", [2, 3, 4, 8])
-def test_split_all_gather_sends_what_sparcml_says(groups: Former, size: int) -> None:
-    """On average from 2(P−1)/P · kβ to less than Pkβ; where the sum fills up kβ + (P−1)/P · N words."""
-    n, k, lengths = 4096, 48, 2 * (size - 1) * LENGTH
-    same = np.mean(bytes_sent(groups, SplitAllGather(), sparse("same", size, n, k), k)) - lengths
-    disjoint = np.mean(bytes_sent(groups, SplitAllGather(), sparse("disjoint", size, n, k), k)) - lengths
-    between = np.mean(bytes_sent(groups, SplitAllGather(), sparse("random", size, n, k), k)) - lengths
-    assert same == pytest.approx(2 * (size - 1) / size * k * PAIR)
-    assert disjoint == pytest.approx((size - 1) * (1 + 1 / size) * k * PAIR)
-    assert same < disjoint < size * k * PAIR > between
-    full = bytes_sent(groups, SplitAllGather(), sparse("random", size, 960, 400), 400)
-    assert np.mean(full) - lengths <= 400 * PAIR + (size - 1) / size * 960 * WORD
+        return float(np.mean(on_all(groups.form("reference", size), call))) - LENGTH * messages
+
+    rounds, n, k, halving = int(math.log2(size)), 4096, 48, schedule == RecursiveDoubling()
+    messages = rounds if halving else 2 * (size - 1)
+    least = rounds if halving else 2 * (size - 1) / size
+    most = size - 1 if halving else (size - 1) * (1 + 1 / size)
+    assert sent("same", n, k) == pytest.approx(least * k * PAIR)
+    assert sent("disjoint", n, k) == pytest.approx(most * k * PAIR)
+    assert least * k * PAIR <= sent("random", n, k) <= (most if halving else size) * k * PAIR
+    if halving:
+        assert sent("random", 960, 900) == rounds * 960 * WORD
+    else:
+        assert sent("random", 960, 400) <= 400 * PAIR + (size - 1) / size * 960 * WORD
 
 
 def test_a_stream_turns_dense_at_the_fill_threshold() -> None:
@@ -380,9 +330,21 @@ def low_rank(size: int, rank: int) -> Array:
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 @pytest.mark.parametrize("rank", [1, 2])
 def test_power_sgd_is_exact_for_a_mean_of_low_rank(groups: Former, size: int, rank: int) -> None:
-    """Although no member's own matrix is of low rank. What is no matrix is averaged as it is."""
+    """Although no member's own matrix is of low rank. What is no matrix is averaged as it is.
+
+    Both factors of each matrix are sent, in two allreduces.
+    """
     given = low_rank(size, rank)
-    results = mean_of(groups, PowerSGD(rank), given, MATRICES)
+    group = groups.form("reference", size)
+
+    def call(member: Communicator) -> Reduced:
+        state = PowerSGD(rank).state(MATRICES, given.dtype)
+        return PowerSGD(rank).mean(given[member.rank], member, draws_of(member.rank), state)
+
+    results = on_all(group, call)
+    values = (12 + 10 + 6 + 18) * rank + 12 + 1  # rows and columns of both, and what is no matrix
+    traffic = [(member.traffic.bytes_sent, member.traffic.operations) for member in group]
+    assert size == 1 or traffic == [(values * 8, 2)] * size
     for reduced, own in zip(results, given, strict=True):
         np.testing.assert_allclose(reduced.mean, given.mean(axis=0), rtol=1e-9, atol=1e-12)
         np.testing.assert_array_equal(reduced.mean, results[0].mean)
@@ -434,36 +396,6 @@ def test_power_sgd_finds_the_best_approximation_in_time(groups: Former) -> None:
         assert np.linalg.norm(first - matrix) > 1.01 * best
 
 
-@pytest.mark.parametrize("rank", [1, 3])
-def test_power_sgd_contracts_on_average(groups: Former, rank: int) -> None:
-    """From a fresh Q: E‖M − P̂Qᵀ‖² ≤ (1 − r/min(rows, columns))‖M‖², an equality for the identity matrix."""
-    slots = (Slot("w", 0, (9, 9)),)
-    (member,) = groups.members("reference", 1)
-    for vector, tight in ((np.eye(9).reshape(-1), True), (normal(1, 81)[0], False)):
-        lost = []
-        for step in range(300):
-            state = PowerSGD(rank).state(slots, vector.dtype)
-            got = PowerSGD(rank).mean(vector, member, draws_of(0, step), state).mean
-            lost.append(((vector - got) ** 2).sum() / (vector**2).sum())
-        assert PowerSGD(rank).contraction(81) == rank / 9
-        assert np.mean(lost) <= 1 - rank / 9 + 1e-12
-        assert (np.mean(lost) > 1 - rank / 9 - 1e-9) == tight
-
-
-def test_power_sgd_sends_its_factors(groups: Former) -> None:
-    """(rows + columns) r values a matrix, and what is no matrix, in two allreduces."""
-    given = normal(2, ELEMENTS).astype(np.float32)
-    group = groups.form("reference", 2)
-
-    def call(member: Communicator) -> tuple[int, int]:
-        state = PowerSGD(2).state(MATRICES, np.float32)
-        PowerSGD(2).mean(given[member.rank], member, draws_of(member.rank), state)
-        return member.traffic.bytes_sent, member.traffic.operations
-
-    values = (12 + 10 + 6 + 18) * 2 + 12 + 1
-    assert on_all(group, call) == [(values * 4, 2)] * 2
-
-
 def test_power_sgd_survives_matrices_of_zeros_and_of_lower_rank(groups: Former) -> None:
     """They come back, and the Q that they leave does not spoil the step after."""
     zeros, ones = np.zeros((1, ELEMENTS)), np.ones((1, ELEMENTS))
@@ -477,7 +409,7 @@ def test_power_sgd_survives_matrices_of_zeros_and_of_lower_rank(groups: Former) 
 
 # -- error feedback ----------------------------------------------------------------------------------------
 
-FED_BACK: list[Compressor | Reduction] = [
+FED_BACK: list[d5.Compressor | Reduction] = [
     TopK(3), TopK(2, bucket=7), RandomK(5), Threshold(2.0), OneBit(), OneBit(bucket=4), ScaledSign(),
     Float16(), BFloat16(), QSGD(bits=8), TernGrad(bucket=4), Identity(), Chain(TopK(9), ScaledSign()),
     Chain(TopK(9), QSGD(bits=2)), Chain(Threshold(1.0), QSGD(bits=4)), Chain(Threshold(1.0), OneBit()),
@@ -487,7 +419,7 @@ FED_BACK: list[Compressor | Reduction] = [
 
 
 @pytest.mark.parametrize("compression", FED_BACK, ids=repr)
-def test_nothing_is_lost_with_error_feedback(groups: Former, compression: Compressor | Reduction) -> None:
+def test_nothing_is_lost_with_error_feedback(groups: Former, compression: d5.Compressor | Reduction) -> None:
     """Σq + e = Σv on every member, to rounding, over 40 steps; and e stays bounded."""
     steps = np.random.default_rng(6).standard_normal((40, 3, 30))
     results, states = run(groups, ErrorFeedback(compression), steps, flat(30))
@@ -498,14 +430,6 @@ def test_nothing_is_lost_with_error_feedback(groups: Former, compression: Compre
         if not isinstance(compression, Chain):
             means = np.mean([[reduced.sent for reduced in member] for member in results], axis=0)
             np.testing.assert_allclose([reduced.mean for reduced in got], means, atol=1e-13)
-
-
-def test_the_first_step_of_error_feedback_is_the_compressor_itself(groups: Former) -> None:
-    """e is 0 at first: no scale but the vector's own is in it."""
-    given = normal(2, 30)
-    plain = mean_of(groups, AllGather(ScaledSign()), given)
-    for reduced, expected in zip(mean_of(groups, ErrorFeedback(ScaledSign()), given), plain, strict=True):
-        np.testing.assert_array_equal(reduced.mean, expected.mean)
 
 
 def test_a_step_that_failed_leaves_the_residual(groups: Former) -> None:
@@ -542,34 +466,28 @@ def test_one_members_nan_is_everyones(groups: Former, reduction: Reduction, valu
         assert not np.isfinite(reduced.mean).all()
 
 
-REFUSED: list[tuple[Any, str]] = [
-    (lambda: Allreduce(QSGD()), "QSGD(bits=4, bucket=512) cannot be added: take a linear compressor"),  # type: ignore[arg-type]
-    (lambda: Allreduce(TopK(3)), "or AllGather(TopK(k=3, bucket=None))"),  # type: ignore[arg-type]
-    (lambda: Allreduce(Float16()), "cannot be added"),  # type: ignore[arg-type]
-    (lambda: ScatterReduce(TopK(3)), "cannot: take a quantizer such as Float16 or QSGD, or AllGather(TopK("),  # type: ignore[arg-type]
-    (lambda: ErrorFeedback(ScatterReduce(QSGD(bits=2))), "which is no contraction"),
-    (lambda: SparseAllreduce(QSGD()), "QSGD(bits=4, bucket=512) gives none: take a sparsifier such as TopK"),  # type: ignore[arg-type]
-    (lambda: SparseAllreduce(Chain(TopK(3), QSGD())), "or AllGather(Chain("),  # type: ignore[arg-type]
-    (lambda: SparseAllreduce(TopK(3), "ring"), "the schedule is 'ring': it must be RecursiveDoubling()"),  # type: ignore[arg-type]
-    (lambda: AllGather("topk"), "AllGather is given 'topk': it must be a compressor"),  # type: ignore[arg-type]
-    (lambda: ErrorFeedback("topk"), "the compression is 'topk' (str): it must be a compressor"),  # type: ignore[arg-type]
-    (lambda: ErrorFeedback(QSGD(bits=4)), "which is no contraction: it is unbiased, so use it without"),
-    (lambda: ErrorFeedback(TernGrad()), "which is no contraction"),
-    (lambda: ErrorFeedback(UnbiasedRandomK(100)), "which is no contraction"),
-    (lambda: ErrorFeedback(Allreduce(UnbiasedRandomK(0.1))), "which is no contraction"),
-    (lambda: ErrorFeedback(Chain(UnbiasedRandomK(0.1), QSGD())), "which is no contraction"),
-    (lambda: ErrorFeedback(ErrorFeedback(TopK(3))), "one is enough, leave the outer one out"),
-    (lambda: ErrorFeedback(TopK(30)).check(20), "k is 30 of 20 entries"),
-    (lambda: ErrorFeedback(SparseAllreduce(TopK(30))).check(20), "k is 30 of 20 entries"),
-    (lambda: PowerSGD(0), "PowerSGD's rank is 0: it must be an integer of at least 1"),
-    (lambda: PowerSGD(6).state(MATRICES, np.float32), "makes no tensor of this model smaller, the"),
-    (lambda: ErrorFeedback(PowerSGD(1)).state(flat(100), np.float32), "take a smaller rank, or another"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("make", "words"), REFUSED)
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        *((lambda c=c: Allreduce(c), "cannot be added") for c in (QSGD(), TopK(3), Float16())),  # type: ignore[misc]
+        (lambda: ScatterReduce(TopK(3)), "take a quantizer such as"),  # type: ignore[arg-type]
+        (lambda: SparseAllreduce(QSGD()), "take a sparsifier such as"),  # type: ignore[arg-type]
+        (lambda: SparseAllreduce(Chain(TopK(3), QSGD())), "or AllGather.Chain"),  # type: ignore[arg-type]
+        (lambda: SparseAllreduce(TopK(3), "ring"), "schedule is 'ring'"),  # type: ignore[arg-type]
+        (lambda: AllGather("topk"), "AllGather is given 'topk'"),  # type: ignore[arg-type]
+        (lambda: ErrorFeedback("topk"), "compression is 'topk'"),  # type: ignore[arg-type]
+        *((lambda c=c: ErrorFeedback(c), "which is no contraction")  # type: ignore[misc]
+          for c in (QSGD(bits=4), TernGrad(), UnbiasedRandomK(100), Allreduce(UnbiasedRandomK(0.1)),
+                    Chain(UnbiasedRandomK(0.1), QSGD()), ScatterReduce(QSGD(bits=2)))),
+        (lambda: ErrorFeedback(ErrorFeedback(TopK(3))), "one is enough"),
+        (lambda: ErrorFeedback(TopK(30)).check(20), "k is 30 of 20 entries"),
+        (lambda: ErrorFeedback(SparseAllreduce(TopK(30))).check(20), "k is 30 of 20 entries"),
+        (lambda: PowerSGD(0), "rank is 0"),
+        (lambda: PowerSGD(6).state(MATRICES, np.float32), "makes no tensor of this model smaller"),
+        (lambda: ErrorFeedback(PowerSGD(1)).state(flat(100), np.float32), "take a smaller rank"),
+    ],
+)  # fmt: skip
 def test_senseless_combinations_are_refused(make: Any, words: str) -> None:
     """When they are put together, with what to do instead."""
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError, match=words):
         make()
-    assert words in str(caught.value)

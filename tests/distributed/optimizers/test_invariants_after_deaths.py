@@ -33,31 +33,23 @@ def rules() -> list[type[d5.DistributedOptimizer]]:
 # -- names -----------------------------------------------------------------------------------------------
 
 
-def test_every_rule_names_its_invariant() -> None:
-    """One of those that are defined; each of these is some rule's. A new rule without one fails here."""
+def test_every_rule_names_its_invariant_and_is_shown_to_keep_it() -> None:
+    """One of those that are defined, as the guide lists them; here, or with one model in tests of equality.
+
+    Each of these is some rule's. A new rule without one fails here.
+    """
+    page = (Path(__file__).parents[3] / "docs" / "guide" / "distributed.md").read_text()
+    rows = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in page.splitlines()]
     assert len(rules()) >= 30
-    for rule in rules():
-        assert rule.invariant in INVARIANTS, f"{rule.__name__} names no invariant"
-        assert rule.one_model == (rule.invariant == ONE_MODEL)
     assert {rule.invariant for rule in rules()} == set(INVARIANTS)
-
-
-def test_every_rule_of_the_tables_is_shown_to_keep_its_invariant() -> None:
-    """Here, or with one model in the tests of equality."""
+    assert all(rule.one_model == (rule.invariant == ONE_MODEL) for rule in rules())
+    for name, meaning in INVARIANTS.items():
+        own = ", ".join(sorted(f"`{rule.__name__}`" for rule in rules() if rule.invariant == name))
+        assert (name, meaning, own) in rows
     shown = {type(rule) for rule in (*NEIGHBOURS.values(), *ONE_SIDED.values())}
     kept = {type(entry.rule) for entry in (*EVERY.values(), *SERVERED.values())} | set(rules())
     missing = {rule for rule in kept - shown if rule.invariant not in (ONE_MODEL, "none")}
     assert missing <= LIKE_OTHERS
-
-
-def test_the_guide_lists_every_invariant_with_its_rules() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "guide" / "distributed.md").read_text()
-    rows = [
-        tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in page.splitlines() if "|" in line
-    ]
-    for name, meaning in INVARIANTS.items():
-        own = ", ".join(sorted(f"`{rule.__name__}`" for rule in rules() if rule.invariant == name))
-        assert (name, meaning, own) in rows
 
 
 def test_an_invariant_that_there_is_not_is_refused() -> None:
@@ -194,35 +186,6 @@ def test_what_is_conserved_adds_up_after_a_death(name: str, on_failure: str, see
         expected = before.mean(0) - ETA * moved.mean(0)
         np.testing.assert_allclose(of(agents, held).mean(0), expected, rtol=1e-12, atol=1e-13)
         check_state(name, agents)
-
-
-class Remembers(d5.DistributedOptimizer):
-    """Agents with models of their own and a number of their own, which outlives a death."""
-
-    invariant = "mean"
-    own_state = ("steps",)
-
-    def start(self) -> None:
-        self.steps = 0
-
-    def step(self, batch: d5.Batch) -> None:
-        gradient = self.gradient(batch)
-        self.communication.neighbor_average(self.x)
-        self.apply(gradient)
-        self.steps += 1
-
-
-def test_state_of_its_own_stays_with_an_agent_whose_model_is_its_own(trained: Any) -> None:
-    wanted = d5.Experiment(
-        model=weighted, model_kwargs={"elements": 60}, executor=weighted, dataset=DIGITS, optimizer=PLAIN,
-        distributed=Remembers, agents=3, batch_size=8, seed=SEED, evaluate=False, on_failure="continue",
-        communicator="socket",
-    )  # fmt: skip
-    group = trained(wanted)
-    group.train(3)
-    left = group.agents[:2]
-    group.rejoin(left, d5.topologies.Complete(2))
-    assert [agent.connections.optimizer.steps for agent in left] == [3, 3]
 
 
 # -- agents that do not wait for each other, in the simulation -------------------------------------------

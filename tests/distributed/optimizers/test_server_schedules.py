@@ -23,9 +23,10 @@ from tests.distributed.in_numpy import (
     start_of,
     together,
 )
-from tests.distributed.ledger import Update, adaptively, aware, compensated, replayed
+from tests.distributed.ledger import MU, Update, adaptively, aware, compensated, momentum, replayed
 
 ETA, ALPHA, BETA = 0.1, 0.4, 0.6
+SGD = d5.optimizers.SGD(ETA)
 NODES = 32
 
 
@@ -189,13 +190,16 @@ class Case:
     rule: d5.DistributedOptimizer
     expected: Callable[[Books], Array]
     updates: Callable[[int, int], int] = lambda agents, steps: agents * steps
+    base: d5.Optimizer = SGD
 
 
-SGD = d5.optimizers.SGD(ETA)
 NESTEROV = d5.optimizers.Nesterov(ALPHA, BETA)
 CASES = {
     "parameter server": Case(d5.optimizers.ParameterServerSGD(), mean, lambda agents, steps: steps),
     "ASGD": Case(d5.optimizers.ASGD(), every),
+    "ASGD with momentum": Case(
+        d5.optimizers.ASGD(), by_the_ledger(momentum(0.03)), base=d5.optimizers.Momentum(0.03, MU)
+    ),
     "stale-synchronous 0": Case(d5.optimizers.StaleSynchronousSGD(0), mean),
     "stale-synchronous 2": Case(d5.optimizers.StaleSynchronousSGD(2), mean),
     "staleness-aware": Case(d5.optimizers.StalenessAwareSGD(), by_the_ledger(aware(ETA))),
@@ -228,11 +232,18 @@ CASES = {
 }  # fmt: skip
 
 
-def check(case: Case, world: World) -> None:
-    """Train there: all agents come to the end, and the servers hold what the books say."""
+@pytest.mark.parametrize("name", CASES)
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(world=worlds())
+def test_no_schedule_loses_or_doubles_a_gradient(name: str, world: World) -> None:
+    """And none stands still: agents of any speed behind links of any kind, with any number of shards.
+
+    All agents come to the end, and the servers hold what the books say.
+    """
+    case = CASES[name]
     grouped = isinstance(case.rule, d5.optimizers.ParameterServerSGD)
     wanted = experiment(
-        case.rule, SGD, agents=world.agents, slow=world.slow,
+        case.rule, case.base, agents=world.agents, slow=world.slow,
         dataset=dataset(world.agents * 2 * world.steps), timeout_seconds=1e6,
         servers=d5.Servers(shards=world.shards, groups=world.groups if grouped else 1),
     )  # fmt: skip
@@ -247,26 +258,3 @@ def check(case: Case, world: World) -> None:
         assert [shard.version for shard in books.shards] == [updates] * world.shards
         for agent in agents:
             np.testing.assert_array_equal(agent.executor.parameters, books.x)
-
-
-OFTEN = ("parameter server", "ASGD", "adaptive DC-ASGD", "Downpour", "asynchronous DiLoCo")
-
-
-@pytest.mark.parametrize(
-    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
-)
-@settings(derandomize=True, deadline=None, max_examples=100)
-@given(world=worlds())
-def test_no_schedule_loses_or_doubles_a_gradient(name: str, world: World) -> None:
-    """And none stands still: agents of any speed behind links of any kind, with any number of shards."""
-    check(CASES[name], world)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", CASES)
-@settings(deadline=None, max_examples=1000)
-@given(world=worlds())
-def test_no_schedule_of_a_thousand_does(name: str, world: World) -> None:
-    """The same with schedules that are new every time."""
-    check(CASES[name], world)
