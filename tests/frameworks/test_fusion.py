@@ -76,12 +76,7 @@ def test_a_product_and_its_bias_are_one_node(
 @frameworks
 @pytest.mark.parametrize(
     "network",
-    [
-        linear(Node("Exp", ("p",), ("z",))),
-        linear(bias=(3, 5)),
-        linear(bias=(1,)),
-        linear(bias=()),
-    ],
+    [linear(Node("Exp", ("p",), ("z",))), linear(bias=(3, 5)), linear(bias=(1,)), linear(bias=())],
     ids=["read between", "a bias for each position", "one number", "a scalar"],
 )
 def test_what_is_no_linear_layer_stays_as_it_was(framework: str, network: Network) -> None:

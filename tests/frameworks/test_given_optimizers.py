@@ -48,11 +48,7 @@ def test_an_optimizer_trains_in_each_of_its_forms(given: Any, oracle: d5.Optimiz
 
 @pytest.mark.parametrize(
     ("given", "device"),
-    [
-        ("cuda", d5.GPUDevice()),
-        (torch.device("cuda", 1), d5.GPUDevice(1)),
-        ("cpu", d5.CPUDevice()),
-    ],
+    [("cuda", d5.GPUDevice()), (torch.device("cuda", 1), d5.GPUDevice(1)), ("cpu", d5.CPUDevice())],
 )
 def test_a_device_is_meant_as_pytorch_calls_it(given: Any, device: Any) -> None:
     """For Ray, which reserves the GPU, and for the executor, under every framework."""
@@ -89,10 +85,7 @@ def test_an_optimizer_of_keras_keeps_its_settings() -> None:
         (lambda: sgd(0.1, learningrate=1e-4), "did you mean 'learning_rate'"),
         (lambda: sgd(lambda step: 0.1), r"Scheduled\(SGD\(0.1\), learning_rate=Computed"),
         (lambda: sgd(d5.schedules.Cosine(0.1, 9)), r"a schedule around the rule: Scheduled"),
-        (
-            lambda: experiment(STEPS),
-            "PyTorch's StepLR",
-        ),
+        (lambda: experiment(STEPS), "PyTorch's StepLR"),
         (lambda: experiment(functools.partial(torch.optim.SGD, [])), "settings by position: name them"),
         (
             lambda: experiment(torch.optim.SGD([{"params": [each]} for each in LAYER.parameters()], 0.1)),

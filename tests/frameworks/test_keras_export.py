@@ -165,10 +165,7 @@ def test_recurrence_that_no_node_does_is_refused(layer: Any, words: str) -> None
 
 def test_a_model_that_trains_keeps_its_dropout_and_its_moving_statistics_are_state() -> None:
     network = d5fw.training_network_of(images())
-    assert dict(network.state) == {
-        "norm/moving_mean": "norm_output1",
-        "norm/moving_variance": "norm_output2",
-    }
+    assert dict(network.state) == {"norm/moving_mean": "norm_output1", "norm/moving_variance": "norm_output2"}
     node = network.node("norm")
     assert (node.attributes["training_mode"], node.attributes["momentum"]) == (1, pytest.approx(0.99))
     ratio, trains = (network.constants[name] for name in network.node("dropout").inputs[1:])

@@ -17,12 +17,9 @@ from onnx import numpy_helper
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
-from d5ray.networks.graph.schemas import is_defined_by_others
 from d5ray.networks.network import Network
-from d5ray.operators.nodes.node import Node
 from tests.frameworks.small_networks import FRAMEWORKS, Array, executor
 from tests.ops import exceptions
-from tests.ops.onnx_cases import _array, _collected
 
 FOLDER = Path(onnx.backend.test.__file__).parent / "data"
 STEPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}  # the distance of 1 to the next number
@@ -74,16 +71,6 @@ def famous() -> Iterator[Model]:
         last = proto.graph.node[-1]
         logits = last.input[0] if last.op_type == "Softmax" else ""
         yield Model(path.stem, proto, tuple(inputs), (expected,), logits=logits)
-
-
-def written_out() -> Iterator[Model]:
-    """ONNX's cases whose operator is written out in others, by ONNX or by d5ray."""
-    for case in _collected():
-        nodes = case.model.graph.node
-        if len(nodes) > 1 or is_defined_by_others(Node(nodes[0].op_type, (), ())):
-            for inputs, outputs in case.data_sets:
-                given, wanted = (tuple(map(_array, values)) for values in (inputs, outputs))
-                yield Model(case.name, case.model, given, wanted, case.rtol, case.atol)
 
 
 def _tensors(folder: Path, kind: str) -> tuple[Any, ...]:
@@ -178,31 +165,6 @@ def test_famous_networks_give_what_onnx_computed(framework: str) -> None:
     """Nine of them; TensorFlow keeps three copies of half a gigabyte of weights, and AlexNet has it all."""
     left_out = ("light_vgg19", "light_zfnet512") if framework == "tensorflow" else ()
     assert check(framework, (each for each in famous() if each.name not in left_out)) == 9 - len(left_out)
-
-
-@pytest.mark.full
-@every_framework
-def test_what_functions_are_written_out_to_gives_what_they_give(framework: str) -> None:
-    """Several hundred, attention and losses among them; random ones draw other numbers."""
-    assert check(framework, written_out()) > 380
-
-
-@pytest.mark.parametrize("framework", [each for each in FRAMEWORKS if each != "cupy"])
-def test_an_operator_that_onnx_defines_by_others_runs(framework: str) -> None:
-    """CenterCropPad, which the catalogue has not: the middle of a longer axis, zeros around a shorter one."""
-    graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("CenterCropPad", ["x", "shape"], ["y"], axes=[0, 1])],
-        "g",
-        [
-            onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [6, 3]),
-        ],
-        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 7])],
-        [numpy_helper.from_array(np.array([2, 7]), "shape")],
-    )
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)])
-    x = np.arange(18, dtype=np.float32).reshape(6, 3)
-    found = executor(framework, Network.from_onnx(model)).inference({"x": x})["y"]
-    np.testing.assert_array_equal(found, np.pad(x[2:4], ((0, 0), (2, 2))))
 
 
 def test_operators_of_the_users_own_are_not_written_out() -> None:

@@ -94,10 +94,7 @@ def test_who_goes_on_from_a_checkpoint_has_what_is_frozen_there(rule: Any, tmp_p
         assert bits_of(group) == first
 
 
-LATE = {
-    "ASGD": (d5.optimizers.ASGD(), None),
-    "AD-PSGD": (d5.optimizers.ADPSGD(), d5.topologies.Ring(3)),
-}
+LATE = {"ASGD": (d5.optimizers.ASGD(), None), "AD-PSGD": (d5.optimizers.ADPSGD(), d5.topologies.Ring(3))}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from d5ray.frameworks import numpy as d5fw
 from d5ray.networks.microbatch.alone import alone
 from d5ray.networks.microbatch.fresh_process import in_fresh_process
 from d5ray.networks.microbatch.measuring import StepCost, fastest_within, layer_kernels, step_costs
-from d5ray.networks.microbatch.peak import HostPeak
 from d5ray.networks.microbatch.reuse import WorkspaceReuse
 from d5ray.networks.network import Network
 from d5ray.operators.nodes.node import Node
@@ -50,18 +49,6 @@ def test_the_quickest_size_within_the_limit_is_chosen() -> None:
         fastest_within(costs, 109)
     with pytest.raises(ConfigurationError, match="none was measured"):
         fastest_within({}, 1)
-
-
-@pytest.mark.full
-def test_the_peak_is_what_was_held_and_let_go() -> None:
-    """Of a block that is written to: pages that nobody touches take no memory."""
-    peak = HostPeak()
-    peak.begin()
-    block = np.ones(64 * MIB, np.uint8)
-    del block
-    assert 60 * MIB <= peak.bytes() <= 80 * MIB
-    peak.begin()
-    assert peak.bytes() < 8 * MIB
 
 
 def test_layers_are_measured_and_divided_by_what_was_found() -> None:

@@ -23,16 +23,16 @@ UNSEEN = (  # draw at random, are not ONNX's, or fix or mix the samples in all o
     "Dropout", "MeanSquaredError", "RandomNormalLike", "RandomUniformLike",
     "Reshape", "Tile", "Trilu",
 )  # fmt: skip
-A_TYPE = 5  # cases; those of more are for the slow test
+A_TYPE = 5  # cases
 
 
-def cases(first: int, last: int) -> list[Case]:
-    """ONNX's own, that many of each type."""
+def cases() -> list[Case]:
+    """ONNX's own, the first of each type."""
     seen: Counter[str] = Counter()
     found = []
     for case in one_node():
         seen[case.node.type] += 1
-        if case.node.type not in DRAWING and first < seen[case.node.type] <= last:
+        if case.node.type not in DRAWING and seen[case.node.type] <= A_TYPE:
             found.append(case)
     return found
 
@@ -113,12 +113,7 @@ def compare(case: Case) -> int:
 def test_what_is_let_through_does_not_mix_samples() -> None:
     """Under ONNX's own cases; every type that has a rule is let through in one of them, but for a few."""
     seen: Counter[str] = Counter()
-    for case in cases(0, A_TYPE):
+    for case in cases():
         seen[case.node.type] += compare(case)
     through = {kind for kind, count in seen.items() if count}
     assert set(RULES) - through <= set(UNSEEN)
-
-
-@pytest.mark.slow
-def test_no_further_case_mixes_samples_either() -> None:
-    assert sum(compare(case) for case in cases(A_TYPE, 1000)) > 100

@@ -132,29 +132,6 @@ def test_equal_layers_are_divided_equally() -> None:
     )  # what everyone is given who is to cut alike
 
 
-def test_a_limit_of_memory_moves_the_cut() -> None:
-    """A table takes memory and hardly any time: within a limit it stands alone."""
-    network = Network("words")
-    network.add_input("tokens", TensorDescriptor("int64", ("batch",)))
-    network.add_parameter("table", np.ones((1000, 64), np.float32))
-    network.add_node(Node("Gather", ("table", "tokens"), ("h0",), name="look_up"))
-    for place in range(6):
-        network.add_parameter(f"w{place}", np.ones((64, 64), np.float32))
-        network.add_node(Node("MatMul", (f"h{place}", f"w{place}"), (f"h{place + 1}",), name=f"m{place}"))
-    network.add_output("h6")
-    costs = NetworkCosts({node.name: 1.0 for node in network.nodes} | {"look_up": 0.01}, {}, {}, {}, False)
-    freely, within = (
-        Balanced(3, costs, limit_bytes=limit).cut(network).nodes for limit in (None, 3 * 280_000)
-    )
-    assert (freely, within) == (("m2", "m4"), ("m0", "m3"))
-    least = 3 * 4 * 1000 * 64 + 2 * 4 * 64  # the table three times, and what two micro-batches keep
-    with pytest.raises(
-        ConfigurationError,
-        match=f"into 2 stages stays within {least - 1:,} bytes: the least .* is {least:,} ",
-    ):
-        Balanced(2, limit_bytes=least - 1).cut(network)
-
-
 def test_measured_costs_are_what_operators_take_here() -> None:
     """A product of 35,000 times the operations takes longer; tensors have their bytes; no node is missing."""
     network = perceptron((8, 8, 1500, 1500, 8))

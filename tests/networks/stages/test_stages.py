@@ -100,31 +100,16 @@ def test_whole_numbers_between_stages_have_no_gradient() -> None:
     [
         (Cut(("seconds",)), r"no node 'seconds': did you mean 'second'"),
         (Cut(("first",)), r"leaves stage 0 without operators: with first \(Relu\) the network begins"),
-        (Cut(("third", "third")), r"stage without operators: those that begin with 'third' and 'third'"),
         (Cut(("turn", "second")), r"stage without operators: those that begin with 'turn' and 'second'"),
         (Cut(("third", "second")), r"leaves a cycle: 'second' comes before 'third'"),
         (Cut({"first": 1, "second": 0}), r"leaves a cycle: stage 1 would feed stage 0, since second \(Mat"),
         (Cut({"third": 2}), r"leaves stage 1 of 3 without operators"),
-        (Cut({"first": -1}), r"has the stage -1: they are counted from 0"),
-        (Cut({"fist": 0}), r"no node 'fist': did you mean 'first'"),
     ],
 )
 def test_cuts_that_cannot_be_are_refused(cut: Cutting, message: str) -> None:
     """A cycle, a stage without operators, an unknown node."""
     with pytest.raises(ConfigurationError, match=message):
         pieces(line(), cut)
-
-
-def test_what_is_no_cut_is_refused() -> None:
-    for wrong in (3, ("second", 1), None):
-        with pytest.raises(ConfigurationError, match="expected the names of the nodes"):
-            Cut(wrong)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="expected the name of a node and its stage"):
-        Cut({"second": "1"})  # type: ignore[dict-item]
-    with pytest.raises(ConfigurationError, match=r"cut is 2 \(int\): give Cut"):
-        pieces(line(), 2)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="no nodes: there is nothing to cut"):
-        pieces(Network(), Cut(()))
 
 
 def test_a_state_stays_in_one_stage() -> None:

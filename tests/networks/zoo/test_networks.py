@@ -1,86 +1,307 @@
-"""Claims about the catalogue's networks: shapes for every kind of sample, and what is refused."""
+"""Claims about networks by name: sizes of their papers, shapes, modules written by hand, what is refused"""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
 
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
-from d5ray.networks.device import CPUDevice, GPUDevice
-from d5ray.networks.executors.slots import Slot
-from d5ray.networks.layers.layers import Conv, Flatten, Linear, MaxPool, Relu
+from d5ray.frameworks.torch.build import chain
+from d5ray.networks.layers.layers import (
+    Conv,
+    Flatten,
+    Layers,
+    Linear,
+    MaxPool,
+    Relu,
+    Residual,
+    Shape,
+    chain_shape,
+)
 from d5ray.networks.zoo.catalogue import NETWORKS, check_network_name, network
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
-SAMPLES = [(1, 8, 8), (1, 28, 28), (3, 32, 32), (2, 4, 4), (1, 9, 13)]
-# Parameters by hand: convolutions c·k²·channels + channels, dense layers inputs·outputs + outputs.
-LENET = {
-    (1, 8, 8): (25 * 6 + 6) + (6 * 25 * 16 + 16) + (64 * 120 + 120) + (120 * 84 + 84) + (84 * 10 + 10),
-    (1, 28, 28): (25 * 6 + 6) + (6 * 25 * 16 + 16) + (784 * 120 + 120) + (120 * 84 + 84) + (84 * 10 + 10),
-    (3, 32, 32): (75 * 6 + 6) + (6 * 25 * 16 + 16) + (1024 * 120 + 120) + (120 * 84 + 84) + (84 * 10 + 10),
+DIGITS, MNIST, CIFAR, IMAGENET = (1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 224, 224)
+SMALL = {"resnet8": 1, "resnet20": 3, "resnet32": 5, "resnet44": 7, "resnet56": 9, "resnet110": 18}  # n
+# Blocks of each stage (table 1 of arXiv:1512.03385), and the parameters of torchvision's networks.
+PUBLISHED = {
+    "resnet18": ((2, 2, 2, 2), 11_689_512),
+    "resnet34": ((3, 4, 6, 3), 21_797_672),
+    "resnet50": ((3, 4, 6, 3), 25_557_032),
+    "resnet101": ((3, 4, 23, 3), 44_549_160),
+    "resnet152": ((3, 8, 36, 3), 60_192_808),
 }
 
 
-SMALL = ("lenet", "mlp", "resnet8", "resnet20")  # quickly made; the others have tests of their own
+def residual(channels: int, blocks: int, width: int = 16) -> int:
+    """Parameters of a residual network of 10 classes for small images, by the closed form of its layers.
+
+    A stage of `a` channels: its blocks have 2 convolutions a → a and 2 normalizations, but for the first
+    convolution of the second and third stage, a/2 → a, which brings a projection and its normalization.
+    """
+    total = 9 * channels * width + 2 * width
+    for a in (width, 2 * width, 4 * width):
+        total += blocks * (2 * 9 * a * a + 2 * 2 * a)
+    for a in (2 * width, 4 * width):
+        total += 9 * (a // 2) * a - 9 * a * a + (a // 2) * a + 2 * a
+    return total + 4 * width * 10 + 10
 
 
-@pytest.mark.parametrize("shape", SAMPLES, ids=str)
-@pytest.mark.parametrize("name", SMALL)
-def test_shapes_as_data_are_those_that_pytorch_computes(name: str, shape: tuple[int, ...]) -> None:
-    """Layer by layer, what `output_shape` says is what the module does; the last are the classes."""
+def lenet(channels: int, features: int) -> int:
+    return (25 * channels + 1) * 6 + (6 * 25 + 1) * 16 + (features + 1) * 120 + 121 * 84 + 85 * 10
+
+
+def unet() -> int:
+    """Figure 1, layer by layer: 3 × 3 convolutions down and up, 2 × 2 ones between, 1 × 1 at the end."""
+
+    def conv(inputs: int, outputs: int, kernel: int) -> int:
+        return outputs * (inputs * kernel**2 + 1)
+
+    widths = (64, 128, 256, 512, 1024)
+    down = sum(conv(i, o, 3) + conv(o, o, 3) for i, o in zip((1, *widths), widths, strict=False))
+    up = sum(conv(2 * o, o, 2) + conv(2 * o, o, 3) + conv(o, o, 3) for o in widths[:-1])
+    return down + up + conv(64, 2, 1)
+
+
+def test_sizes_in_closed_form_are_the_papers() -> None:
+    """0.27 million for 20 layers to 1.7 for 110 (table 6 of arXiv:1512.03385, without projections)."""
+    for name, millions in {"resnet20": 0.27, "resnet44": 0.66, "resnet56": 0.85, "resnet110": 1.7}.items():
+        assert round((residual(3, SMALL[name]) - 2752) / 1e6, 1 if millions > 1 else 2) == millions
+    assert unet() == 31_030_658
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "options", "parameters"),
+    [
+        ("lenet", DIGITS, 10, {}, lenet(1, 64)), ("lenet", CIFAR, 10, {}, lenet(3, 1024)),
+        ("mlp", MNIST, 10, {}, 785 * 64 + 65 * 10),
+        *((name, CIFAR, 10, {}, residual(3, blocks)) for name, blocks in SMALL.items()),
+        ("resnet8", DIGITS, 10, {"width": 1}, residual(1, 1, 1)),
+        *((name, IMAGENET, 1000, {}, parameters) for name, (_, parameters) in PUBLISHED.items()),
+        ("vgg11", IMAGENET, 1000, {}, 132_863_336),  # torchvision's, and the paper's 133 million
+        ("mobilenet", IMAGENET, 1000, {}, 4_231_976),  # the paper's 4.2 million; Keras's trainable ones
+        ("wide_resnet", CIFAR, 10, {}, 36_479_194),  # the paper's 36.5 million
+        ("wide_resnet", CIFAR, 10, {"depth": 16, "factor": 8}, 10_961_370),  # its 11.0 million
+        ("unet", (1, 64, 64), 2, {}, unet()),
+        ("lstm", MNIST, 10, {"features": 128}, 4 * 128 * (28 + 128 + 2) + 1290),
+        ("lstm", (35,), 10, {"tokens": 256, "width": 64, "depth": 2}, 16_384 + 99_328 + 132_096 + 1290),
+    ],
+)  # fmt: skip
+def test_a_network_has_the_parameters_of_its_paper(
+    name: str, shape: Shape, classes: int, options: dict[str, Any], parameters: int
+) -> None:
+    """Built without memory, on PyTorch's device `meta`."""
+    with torch.device("meta"):
+        module = chain(network(name, shape, classes, **options), shape)
+    assert sum(tensor.numel() for tensor in module.parameters()) == parameters
+
+
+def weighted(layers: Layers) -> int:
+    """Layers with weights along the longest path, without projections, which is how He et al. count."""
+    return sum(
+        weighted(layer.body) if isinstance(layer, Residual) else isinstance(layer, (Conv, Linear))
+        for layer in layers
+    )
+
+
+@pytest.mark.parametrize("name", [*SMALL, *PUBLISHED])
+def test_the_depth_of_a_residual_network_is_in_its_name(name: str) -> None:
+    """And its stages are the paper's: halved images, doubled channels."""
+    blocks: tuple[int, ...]
+    if name in SMALL:
+        shape, width, size, blocks = CIFAR, 16, 32, (SMALL[name],) * 3
+    else:
+        shape, width, size, blocks = IMAGENET, 64, 56, PUBLISHED[name][0]
+        width *= 1 if name in ("resnet18", "resnet34") else 4
     layers = network(name, shape, 10)
-    made = from_model(
-        name, {}, sample_shape=shape, classes=10, loss=SoftmaxCrossEntropyLoss(), seed=0, threads=1
-    )
-    value, expected = torch.zeros(3, *shape), shape
-    for layer, module in zip(layers, made.module.children(), strict=True):
-        value, expected = module(value), layer.output_shape(expected)
-        assert tuple(value.shape) == (3, *expected)
-    assert expected == (10,)
+    assert weighted(layers) == int(name.removeprefix("resnet"))
+    found = [
+        chain_shape(layers[: i + 1], shape) for i, each in enumerate(layers) if isinstance(each, Residual)
+    ]
+    stages = [(width * 2**stage, size // 2**stage, size // 2**stage) for stage in range(len(blocks))]
+    assert found == [stage for stage, count in zip(stages, blocks, strict=True) for _ in range(count)]
 
 
-@pytest.mark.parametrize("shape", LENET, ids=str)
-def test_lenet_has_the_parameters_counted_by_hand(shape: tuple[int, int, int]) -> None:
-    """For digits, MNIST and CIFAR."""
-    made = from_model(
-        "lenet", {}, sample_shape=shape, classes=10, loss=SoftmaxCrossEntropyLoss(), seed=0, threads=1
+@pytest.mark.parametrize(
+    ("name", "shape", "options", "output"),
+    [
+        *((name, shape, {}, (10,)) for name in ("lenet", "mlp", "resnet8") for shape in (MNIST, (1, 9, 13))),
+        ("resnet20", (1, 1, 1), {"width": 2}, (10,)), ("resnet8", (2, 3, 5), {"width": 2}, (10,)),
+        ("lenet", (1, 4, 4), {}, (10,)),
+        ("vgg11", CIFAR, {"width": 4, "hidden": (16,)}, (10,)), ("mobilenet", CIFAR, {"width": 4}, (10,)),
+        ("wide_resnet", (3, 16, 16), {"depth": 10, "factor": 1, "dropout": 0.3}, (10,)),
+        ("unet", (1, 16, 24), {"width": 4, "depth": 2}, (16, 24, 10)),
+        ("lstm", DIGITS, {"features": 6, "depth": 2}, (10,)), ("lstm", (7, 5), {"features": 6}, (10,)),
+        ("lstm", (7,), {"features": 6, "tokens": 9}, (10,)),
+        ("transformer", (6,), {"dropout": 0.1}, (6, 10)),
+    ],
+)  # fmt: skip
+def test_shapes_as_data_are_those_that_pytorch_computes(
+    name: str, shape: Shape, options: dict[str, Any], output: Shape
+) -> None:
+    """Layer by layer; and every parameter has a gradient, where there is more than a pixel."""
+    layers, generator = network(name, shape, 10, **options), np.random.default_rng(4)
+    value = torch.from_numpy(generator.standard_normal((4, *shape)).astype(np.float32))
+    if len(shape) == 1:
+        value = torch.from_numpy(generator.integers(0, 9, (4, *shape)))
+    module, expected = chain(layers, shape), shape
+    for layer, part in zip(layers, module, strict=True):
+        value, expected = part(value), layer.output_shape(expected)
+        assert tuple(value.shape) == (4, *expected)
+    assert expected == output
+    functional.cross_entropy(value.flatten(0, -2), torch.arange(4).repeat(value[0].numel() // 10)).backward()  # type: ignore[no-untyped-call]
+    for key, tensor in module.named_parameters():
+        assert tensor.grad is not None and (tensor.grad.abs().max() > 0 or min(shape) < 4), key
+
+
+# -- written out by hand -----------------------------------------------------------------------------------
+
+
+def lenet_by_hand(channels: int, height: int, width: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(channels, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(16 * (height // 4) * (width // 4), 120), nn.ReLU(),
+        nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10),
+    )  # fmt: skip
+
+
+def mlp_by_hand(channels: int, height: int, width: int) -> nn.Module:
+    pixels = channels * height * width
+    return nn.Sequential(nn.Flatten(), nn.Linear(pixels, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+class Block(nn.Module):
+    """Convolutions of (channels, kernel, stride) with BatchNorm, a projection where the shape changes."""
+
+    def __init__(self, inputs: int, convs: list[tuple[int, int, int]], projects: bool) -> None:
+        super().__init__()
+        self.convs, before, stride = nn.ModuleList(), inputs, max(each[2] for each in convs)
+        for channels, kernel, step in convs:
+            conv = nn.Conv2d(before, channels, kernel, step, padding=kernel // 2, bias=False)
+            self.convs.append(nn.Sequential(conv, nn.BatchNorm2d(channels)))
+            before = channels
+        self.beside = nn.Sequential()
+        if projects:
+            self.beside = nn.Sequential(
+                nn.Conv2d(inputs, before, 1, stride, bias=False), nn.BatchNorm2d(before)
+            )
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = inputs
+        for part in self.convs[:-1]:
+            hidden = functional.relu(part(hidden))
+        return functional.relu(self.convs[-1](hidden) + self.beside(inputs))
+
+
+class ResNet(nn.Module):
+    """arXiv:1512.03385: section 4.2's for small images, or table 1's of 50 layers with bottlenecks."""
+
+    def __init__(self, channels: int, width: int, blocks: tuple[int, ...], bottleneck: bool) -> None:
+        super().__init__()
+        kernel = 7 if bottleneck else 3
+        stem = nn.Conv2d(channels, width, kernel, 1 + bottleneck, padding=kernel // 2, bias=False)
+        self.stem, self.blocks, before = nn.Sequential(stem, nn.BatchNorm2d(width)), nn.ModuleList(), width
+        self.pool = nn.MaxPool2d(3, 2, padding=1) if bottleneck else nn.Identity()
+        for stage, count in enumerate(blocks):
+            for place in range(count):
+                own, stride = width * 2**stage, 2 if stage and place == 0 else 1
+                convs = [(own, 3, stride), (own, 3, 1)]
+                if bottleneck:  # the stride is in the 3 × 3 convolution
+                    convs = [(own, 1, 1), (own, 3, stride), (4 * own, 1, 1)]
+                self.blocks.append(Block(before, convs, before != convs[-1][0]))
+                before = convs[-1][0]
+        self.linear = nn.Linear(before, 10)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = self.pool(functional.relu(self.stem(inputs)))
+        for block in self.blocks:
+            hidden = block(hidden)
+        scores: torch.Tensor = self.linear(hidden.mean(dim=(2, 3)))
+        return scores
+
+
+BY_HAND: dict[str, tuple[Callable[..., nn.Module], dict[str, Any], float]] = {  # and how near gradients are
+    "lenet": (lenet_by_hand, {}, 0.0),
+    "mlp": (mlp_by_hand, {}, 0.0),
+    "resnet8": (lambda channels, *_: ResNet(channels, 16, (1, 1, 1), False), {}, 1e-3),
+    "resnet20": (lambda channels, *_: ResNet(channels, 4, (3, 3, 3), False), {"width": 4}, 1e-3),
+    "resnet50": (lambda channels, *_: ResNet(channels, 4, (3, 4, 6, 3), True), {"width": 4}, 1e-2),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        (name, shape)
+        for name in BY_HAND
+        for shape in ([(3, 64, 64)] if name == "resnet50" else [DIGITS, CIFAR])
+    ],
+)
+def test_a_network_by_name_is_the_module_written_out(name: str, shape: tuple[int, int, int]) -> None:
+    """The same seed gives the same parameters; loss, gradients, statistics and scores agree."""
+    make, options, near = BY_HAND[name]
+    executor = from_model(
+        name, options, sample_shape=shape, classes=10, loss=SoftmaxCrossEntropyLoss(), seed=7, threads=1
     )
-    assert made.parameters.shape == (LENET[shape],)
-    assert sum(slot.size for slot in made.slots) == LENET[shape]
+    torch.manual_seed(7)
+    expected = make(*shape)
+    for found, tensor in zip(executor.module.parameters(), expected.parameters(), strict=True):
+        assert torch.equal(found, tensor)
+    generator = np.random.default_rng(2)
+    inputs = generator.standard_normal((6, *shape)).astype(np.float32)
+    labels = generator.integers(0, 10, 6)
+    loss = functional.cross_entropy(expected(torch.from_numpy(inputs)), torch.from_numpy(labels))
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert executor.inference_and_backprop(inputs, labels) == pytest.approx(loss.item(), rel=near / 10)
+    for slot, tensor in zip(executor.slots, expected.parameters(), strict=True):
+        gradient = executor.gradients[slot.offset : slot.offset + slot.size].reshape(slot.shape)
+        assert tensor.grad is not None
+        limit = near / 10 * float(tensor.grad.abs().max())
+        np.testing.assert_allclose(gradient, tensor.grad, rtol=near, atol=limit)
+    for state, buffer in zip(executor.module.buffers(), expected.buffers(), strict=True):
+        np.testing.assert_allclose(state, buffer, rtol=1e-4, atol=1e-6)
+    scores = expected.eval()(torch.from_numpy(inputs)).detach().numpy()
+    np.testing.assert_allclose(executor.inference(inputs), scores, rtol=near, atol=near / 10)
 
 
 def test_options_change_the_layers() -> None:
     """channels and hidden are LeNet's, hidden is the perceptron's; none at all is a linear model."""
-    assert network("lenet", (1, 8, 8), 3, channels=(2, 4), hidden=(5, 6)) == (
+    assert network("lenet", DIGITS, 3, channels=(2, 4), hidden=(5, 6)) == (
         Conv(2, 5, 2), Relu(), MaxPool(2), Conv(4, 5, 2), Relu(), MaxPool(2),
         Flatten(), Linear(5), Relu(), Linear(6), Relu(), Linear(3),
     )  # fmt: skip
-    assert network("mlp", (4,), 3, hidden=(7, 8)) == (
-        Flatten(), Linear(7), Relu(), Linear(8), Relu(), Linear(3),
-    )  # fmt: skip
     assert network("mlp", (4,), 3, hidden=()) == (Flatten(), Linear(3))
+    for name in NETWORKS:
+        check_network_name(name)
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "options", "words"),
     [
-        ("lennet", (1, 8, 8), {}, ("no model named 'lennet'", "did you mean 'lenet'?")),
-        ("resnet51", (1, 8, 8), {}, ("no model named 'resnet51'",)),
-        ("", (1, 8, 8), {}, ("no model named ''", "known: lenet, lstm, mlp, mobilenet, resnet, resnet101")),
-        ("lenet", (1, 3, 3), {}, ("MaxPool(size=2, ", "of shape (16, 1, 1)", "the samples are too small")),
-        ("lenet", (1, 8, 1), {}, ("of shape (6, 8, 1)", "the samples are too small")),
+        ("lennet", DIGITS, {}, ("no model named 'lennet'", "did you mean 'lenet'?")),
+        ("LeNet", DIGITS, {}, ("did you mean 'lenet'?",)),
+        ("", DIGITS, {}, ("no model named ''", "known: lenet, lstm, mlp, mobilenet, resnet, resnet101")),
+        ("lenet", (1, 3, 4), {}, ("the samples are too small",)),
+        ("lenet", (1, 4, 3), {}, ("the samples are too small",)),
         ("lenet", (64,), {}, ("(channels, height, width), found (64,)", "choose a model", "'mlp'")),
-        ("lenet", (8, 8), {}, ("(channels, height, width), found (8, 8)",)),
-        ("resnet", (3, 32, 32), {"depth": 45}, ("no residual network of depth 45", "44, 50, 56")),
-        ("lenet", (1, 8, 8), {"depth": 3}, ("model_kwargs do not fit the model 'lenet'", "depth")),
-        ("mlp", (1, 8, 8), {"hiden": (3,)}, ("model_kwargs do not fit the model 'mlp'", "hiden")),
-        ("mlp", (1, 8, 8), {"hidden": 3}, ("model_kwargs do not fit the model 'mlp'",)),
+        ("resnet50", (64,), {}, ("(channels, height, width), found (64,)",)),
+        ("resnet8", (1, 0, 8), {}, ("the samples are too small",)),
+        ("resnet8", DIGITS, {"width": 2.5}, ("channels of Conv(", "must be an integer from 1 up")),
+        ("resnet", CIFAR, {"depth": 45}, ("no residual network of depth 45", "44, 50, 56")),
+        ("wide_resnet", CIFAR, {"depth": 20}, ("6 n + 4 layers",)),
+        ("unet", (1, 10, 10), {"depth": 2}, ("choose samples whose sides every pooling can halve",)),
+        ("mlp", DIGITS, {"hiden": (3,)}, ("model_kwargs do not fit the model 'mlp'", "hiden")),
+        ("mlp", DIGITS, {"hidden": 3}, ("model_kwargs do not fit the model 'mlp'",)),
     ],
 )
 def test_what_does_not_fit_is_refused(
-    name: str, shape: tuple[int, ...], options: dict[str, Any], words: tuple[str, ...]
+    name: str, shape: Shape, options: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     """Names, samples and options: what was found, what is needed, what to do."""
     with pytest.raises(ConfigurationError) as caught:
@@ -89,30 +310,15 @@ def test_what_does_not_fit_is_refused(
         assert word in str(caught.value)
 
 
-def test_names_are_checked_without_building() -> None:
-    """Every name of the catalogue passes."""
-    for name in NETWORKS:
-        check_network_name(name)
-
-
-def test_a_slot_knows_its_size() -> None:
-    """The product of the extents; a scalar has one element, an empty tensor none."""
-    assert [Slot("a", 0, shape).size for shape in ((2, 3, 4), (), (5, 0))] == [24, 1, 0]
-
-
-def test_named_parameters_are_copies_in_the_order_of_the_buffer() -> None:
-    """They concatenate to the flat buffer, and writing one of them changes nothing."""
-    made = from_model(
-        "mlp", {}, sample_shape=(4,), classes=3, loss=SoftmaxCrossEntropyLoss(), seed=0, threads=1
-    )
-    named = made.named_parameters()
-    flat = made.numpy_parameters()
-    np.testing.assert_array_equal(np.concatenate([value.ravel() for value in named.values()]), flat)
-    for value in named.values():
-        value += 1
-    np.testing.assert_array_equal(made.numpy_parameters(), flat)
-
-
-def test_devices_print_as_pytorch_names_them() -> None:
-    """cpu, cuda:0, cuda:1."""
-    assert [str(device) for device in (CPUDevice(), GPUDevice(), GPUDevice(1))] == ["cpu", "cuda:0", "cuda:1"]
+@pytest.mark.parametrize("option", ["classes", "name", "sample_shape"])
+def test_what_the_experiment_settles_is_no_option(option: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"do not fit the model 'mlp'.*'{option}'"):
+        from_model(
+            "mlp",
+            {option: 3},
+            sample_shape=DIGITS,
+            classes=10,
+            loss=SoftmaxCrossEntropyLoss(),
+            seed=7,
+            threads=1,
+        )
