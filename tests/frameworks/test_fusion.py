@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.networks.events.operator_times import OperatorTimes
 from d5ray.networks.executors.fusion import fused
 from d5ray.networks.executors.plan import plan
 from d5ray.networks.network import Network
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
-from tests.frameworks.small_networks import FRAMEWORKS, case, error, executor, gradients_of, network_of
+from tests.frameworks.small_networks import FRAMEWORKS, executor, network_of
 
 frameworks = pytest.mark.parametrize("framework", FRAMEWORKS)
 RNG = np.random.default_rng(3)
@@ -146,18 +145,3 @@ def test_whole_numbers_are_multiplied_as_before(framework: str) -> None:
     x = RNG.integers(-9, 9, (2, 3, 4))
     expected = x @ np.arange(20).reshape(4, 5) + np.arange(5)
     np.testing.assert_array_equal(executor(framework, network).inference({"x": x})["y"], expected)
-
-
-@pytest.mark.full
-@frameworks
-def test_a_transformer_has_the_numbers_of_its_operators_one_by_one(framework: str) -> None:
-    """Where somebody listens to every operator nothing is fused: the same loss and gradients."""
-    made = case("transformer", "float64")
-    whole = executor(framework, made.network)
-    loss = whole.inference_and_backprop(made.given)["loss"]
-    gradients = gradients_of(whole)
-    apart = executor(framework, made.network, events=[times := OperatorTimes()])
-    assert apart.inference_and_backprop(made.given)["loss"] == pytest.approx(loss, rel=1e-12)
-    assert "MatMul" in times.table()["type"].to_pylist()
-    for name, found in gradients_of(apart).items():
-        assert error(gradients[name], found) < 1e-10, name

@@ -11,7 +11,6 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks import executor_by_name
 from d5ray.frameworks.initial_values import network_by_name
-from d5ray.frameworks.labelled_executor import LabelledExecutor
 from d5ray.networks.executors.executor import Executor
 from d5ray.networks.network import Network
 from tests.frameworks.small_networks import FRAMEWORKS, LOSS, Array
@@ -82,20 +81,6 @@ def test_gradients_are_zero_or_complete_when_they_are_announced(framework: str) 
     under_test.inference_and_backprop(inputs, labels, on_ready)
     assert tuple(told) == ranges
     assert (numbers(under_test.gradients) == 7).all()
-
-
-def test_numpy_announces_while_the_backward_pass_goes_on() -> None:
-    """When the last layer's gradients are told, those of the first are still the last pass's."""
-    under_test = made("numpy")
-    (inputs, labels), (others, truth) = batches(2)
-    under_test.buckets(1)
-    under_test.inference_and_backprop(inputs, labels)
-    first = under_test.gradients[:100].copy()
-    seen: list[bool] = []
-    under_test.inference_and_backprop(
-        others, truth, lambda begin, end: seen.append(bool((under_test.gradients[:100] == first).all()))
-    )
-    assert seen[0] and not seen[-1]
 
 
 @on_the_host
@@ -237,12 +222,3 @@ def test_networks_that_agents_cannot_train_are_refused(framework: str) -> None:
     network.add_output(network.nodes[0].outputs[0])
     with pytest.raises(ConfigurationError, match="2 outputs"):
         made(framework, network)
-
-
-def test_what_is_no_network_is_refused_by_numpy() -> None:
-    """A module of PyTorch's: the error says how to make a Network of it, and what runs it."""
-    from torch import nn  # noqa: PLC0415 - only here
-
-    with pytest.raises(ConfigurationError, match=r"Network.from_model.*d5ray.frameworks.torch.from_model"):
-        made("numpy", nn.Linear(3, 2))
-    assert isinstance(made("numpy", network_by_name("mlp", {}, (1, 8, 8), 10, seed=1)), LabelledExecutor)

@@ -9,7 +9,6 @@ from torch import nn
 
 import d5ray.frameworks.torch as d5fw
 from d5ray.errors import ConfigurationError
-from d5ray.networks.events.event import GraphEvent, NetworkMoment
 from tests.frameworks.small_networks import LOSS, autograd, case, error
 
 
@@ -26,7 +25,7 @@ class Two(nn.Module):
         return {"product": product, "cost": product.square().sum()}
 
 
-@pytest.mark.parametrize("name", ["mlp", "resnet8", "transformer"])
+@pytest.mark.parametrize("name", ["resnet8", "transformer"])
 def test_a_module_computes_what_it_computes(name: str) -> None:
     """Outputs, loss and gradients are autograd's to the last bit; the module is the user's own, no copy."""
     made = case(name)
@@ -60,25 +59,6 @@ def test_inputs_and_outputs_have_the_models_names() -> None:
     assert slopes[1] == 0
     under_test.feed_tensor("gain", np.zeros(2))
     assert not under_test.inference({"left": left, "right": right})["product"].any()
-
-
-def test_events_around_the_network_happen() -> None:
-    """With inputs and outputs, and what it was for."""
-    seen: list[NetworkMoment] = []
-
-    class Keeps(GraphEvent):
-        def before_network(self, moment: NetworkMoment) -> None:
-            seen.append(moment)
-
-        def after_network(self, moment: NetworkMoment) -> None:
-            seen.append(moment)
-
-    made = case("mlp")
-    under_test = d5fw.from_native(made.twin(), LOSS, events=Keeps())
-    under_test.inference_and_backprop({"input": made.inputs, "labels": made.labels})
-    before, after = seen
-    assert before.training and before.elapsed_ns is None and after.elapsed_ns
-    assert set(before.values) == {"input", "labels"} and set(after.values) == {"output", "loss"}
 
 
 class GivesText(nn.Module):

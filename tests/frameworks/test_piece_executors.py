@@ -8,7 +8,7 @@ from d5ray.networks.stages.balanced import Balanced
 from d5ray.networks.stages.cut import Cut
 from d5ray.networks.stages.cutting import pieces
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
-from tests.frameworks.chained import ONE, Chain, chain, check_same, divided, place, tied_network, uncut
+from tests.frameworks.chained import Chain, chain, check_same, divided, place, tied_network, uncut
 from tests.frameworks.small_networks import FRAMEWORKS, Array, case
 
 every_framework = pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -61,16 +61,6 @@ def test_kept_bytes_are_those_of_the_schedule(framework: str) -> None:
     assert inputs[0] == 2 * 64 * 8
     assert peaks(True, 3) == [2 * own + full for own, full in zip(inputs, one, strict=True)]
     assert peaks(True, 1) == one
-
-
-def test_pytorch_keeps_what_backward_passes_need() -> None:
-    """Of a perceptron: samples, activations, log-probabilities, labels, and the number of labels."""
-    made = case("mlp", "float64")
-    under_test = chain("torch", made.network, ONE)
-    under_test.train(made.given)
-    batch = len(made.inputs)
-    expected = 8 * batch * (64 + 16 + 12 + 10) + 8 * batch + 8
-    assert under_test.places[0].peak_kept_bytes == expected
 
 
 @quick_frameworks
@@ -158,9 +148,3 @@ def test_calls_that_do_not_fit_are_refused(framework: str) -> None:
     for wrong in ([], [second, first], [first, first]):
         with pytest.raises(ConfigurationError, match=r"at least one piece|each once and in their order"):
             place(framework, wrong)
-
-
-def test_an_unknown_framework_is_refused() -> None:
-    network, _ = tied_network()
-    with pytest.raises(ConfigurationError, match=r"no framework 'torsch': did you mean 'torch'"):
-        place("torsch", pieces(network, ONE))

@@ -13,7 +13,7 @@ from torch import nn
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.executor import TorchExecutor
-from d5ray.networks.device import BestDevice, CPUDevice, GPUDevice
+from d5ray.networks.device import CPUDevice
 from d5ray.networks.executors.evaluation import LABELS_AT_ONCE
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
@@ -77,27 +77,19 @@ def test_the_modules_tensors_are_views_of_the_flat_buffer() -> None:
 
 
 def test_flattening_keeps_the_initial_values() -> None:
-    """The parameters are those that the seed gives, under their own names and shapes."""
+    """Those that the seed gives; a module that was given as it is keeps its own, and is not touched."""
     torch.manual_seed(1)
     expected = dict(Small().named_parameters())
     found = made().named_parameters()
     assert list(found) == list(expected)
     for name, value in found.items():
         np.testing.assert_array_equal(value, expected[name].detach().numpy())
-
-
-def test_equal_seeds_give_equal_parameters() -> None:
-    """And other seeds others; a module that was given as it is keeps its own, and is not touched."""
-    assert made(seed=3).parameters.tolist() == made(seed=3).parameters.tolist()
-    assert made(seed=3).parameters.tolist() != made(seed=4).parameters.tolist()
+        value += 1  # a copy
     given = Small()
-    before = [tensor.clone() for tensor in given.parameters()]
     first, second = made(given, seed=3), made(given, seed=4)
-    assert first.parameters.tolist() == second.parameters.tolist()
+    assert first.parameters.tolist() == second.parameters.tolist() != made(seed=3).parameters.tolist()
     first.parameters.zero_()
-    assert second.parameters.abs().sum() > 0
-    second.parameters.zero_()
-    assert all(torch.equal(tensor, old) for tensor, old in zip(given.parameters(), before, strict=True))
+    assert second.parameters.abs().sum() > 0 and all(each.any() for each in given.parameters())
 
 
 def test_a_frozen_parameter_is_left_out() -> None:
@@ -115,26 +107,6 @@ def test_a_frozen_parameter_is_left_out() -> None:
     executor.inference_and_backprop(*batch(3))
     executor.parameters -= executor.gradients
     assert torch.equal(executor.module.get_parameter("first.weight"), before)
-
-
-def test_a_tied_parameter_stands_once_in_the_buffer() -> None:
-    """Its gradient is the sum over its uses, as in plain autograd."""
-
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = nn.Linear(6, 6).double()
-            self.second = nn.Linear(6, 6).double()
-            self.second.weight = self.first.weight
-
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            hidden = torch.tanh(self.first(inputs.double().flatten(1)))
-            scores: torch.Tensor = self.second(hidden)[:, :4]
-            return scores
-
-    executor = made(Tied)
-    assert executor.parameters.shape == (36 + 6 + 6,)
-    check_against_autograd(executor, *batch(5))
 
 
 # -- gradients -------------------------------------------------------------------------------------------
@@ -156,7 +128,7 @@ def check_against_autograd(executor: TorchExecutor, inputs: Array, labels: Array
     np.testing.assert_array_equal(executor.gradients.numpy(), torch.cat(pieces).numpy())
 
 
-@pytest.mark.parametrize("size", [1, 2, 32])
+@pytest.mark.parametrize("size", [1, 32])
 def test_the_gradient_is_that_of_plain_autograd(size: int) -> None:
     """Bit for bit, for every size of batch."""
     check_against_autograd(made(), *batch(size))
@@ -167,6 +139,7 @@ def test_a_second_call_replaces_the_gradient() -> None:
     executor = made()
     executor.inference_and_backprop(*batch(7, seed=1))
     first = executor.gradients.clone()
+    assert executor.forward_ns > 0 and executor.backward_ns > 0
     check_against_autograd(executor, *batch(5, seed=2))
     assert not torch.equal(first, executor.gradients)
     for tensor, slot in zip(executor.module.parameters(), executor.slots, strict=True):
@@ -196,32 +169,6 @@ def test_a_parameter_without_use_has_a_zero_gradient() -> None:
     assert executor.gradients[36:].abs().max() > 0
 
 
-def test_the_gradient_is_the_central_difference() -> None:
-    """Every one of the parameters, h = 1e-6, float64."""
-    executor = made()
-    inputs, labels = batch(6)
-    executor.inference_and_backprop(inputs, labels)
-    gradient = executor.gradients.clone()
-    step = 1e-6
-    for place in range(len(gradient)):
-        losses = []
-        for sign in (1, -1):
-            executor.parameters[place] += sign * step
-            losses.append(executor.evaluate(inputs, labels).loss)
-            executor.parameters[place] -= sign * step
-        assert gradient[place].item() == pytest.approx((losses[0] - losses[1]) / (2 * step), abs=1e-8)
-
-
-def test_forward_and_backward_time_are_counted() -> None:
-    """Both grow with every batch, and together stay within the time that the call took."""
-    executor = made()
-    assert (executor.forward_ns, executor.backward_ns) == (0, 0)
-    executor.inference_and_backprop(*batch(4))
-    first = executor.forward_ns, executor.backward_ns
-    executor.inference_and_backprop(*batch(4))
-    assert 0 < first[0] < executor.forward_ns and 0 < first[1] < executor.backward_ns
-
-
 # -- evaluation ------------------------------------------------------------------------------------------
 
 
@@ -232,7 +179,7 @@ class WithDropout(Small):
         return nn.functional.dropout(super().forward(inputs), 0.5, self.training)
 
 
-@pytest.mark.parametrize("size", [1, 10, LABELS_AT_ONCE, LABELS_AT_ONCE + 1, 2 * LABELS_AT_ONCE + 7])
+@pytest.mark.parametrize("size", [1, LABELS_AT_ONCE + 1, 2 * LABELS_AT_ONCE + 7])
 def test_an_evaluation_is_the_naive_loop_over_all_samples(size: int) -> None:
     """Mean loss and share of right answers, one sample at a time, however the samples fall into batches."""
     executor = made(WithDropout)
@@ -293,10 +240,6 @@ class Scoreless(Small):
         return "scores", super().forward(inputs).shape
 
 
-def frozen() -> nn.Module:
-    return Small().requires_grad_(False)
-
-
 def no_module() -> Any:
     return {"layers": 3}
 
@@ -304,20 +247,17 @@ def no_module() -> Any:
 REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], tuple[str, ...]]] = {
     "several types": (Mixed, {}, ("torch.float32, torch.float64", "needs one", ".to(torch.float32)")),
     "no parameters": (Untrained, {}, ("no parameters to train", "at least one layer with weights")),
-    "all frozen": (frozen, {}, ("no parameters to train",)),
     "outputs without a tensor": (Scoreless, {}, ("returned a tuple", "one tensor of scores")),
     "too few scores": (
         lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3)),
         {},
         ("the shape (batch, 3)", "needs (batch, 4)", "give 4 scores per label"),
     ),
-    "an image": (lambda: nn.Conv1d(2, 4, 1), {}, ("the shape (batch, 4, 3)", "needs (batch, 4)")),
     "other samples": (
         lambda: nn.Sequential(nn.Flatten(), nn.Linear(7, 4)),
         {},
         ("does not take samples of shape (2, 3)", "cannot be multiplied"),
     ),
-    "other dimensions": (lambda: nn.Conv2d(5, 4, 3), {}, ("does not take samples of shape (2, 3)",)),
     "no module": (no_module, {}, ("made a dict", "needs a torch.nn.Module", "return one")),
 }
 
@@ -331,28 +271,6 @@ def test_a_model_that_does_not_fit_is_refused(
         made(model, **options)
     for word in words:
         assert word in str(caught.value)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_that_is_not_there_is_refused() -> None:
-    """With the device's name and the way out."""
-    with pytest.raises(
-        ConfigurationError, match=r"the device is cuda:1, but PyTorch finds no GPU.*CPUDevice\(\)"
-    ):
-        from_model(
-            Small, {}, sample_shape=(2, 3), classes=4, loss=SoftmaxCrossEntropyLoss(), seed=0, threads=1,
-            device=GPUDevice(1),
-        )  # fmt: skip
-
-
-def test_the_best_device_is_one_that_is_there() -> None:
-    """A recipe that names it runs on any machine."""
-    executor = from_model(
-        Small, {}, sample_shape=(2, 3), classes=4, loss=SoftmaxCrossEntropyLoss(), seed=0, threads=1,
-        device=BestDevice(),
-    )  # fmt: skip
-    expected = "cuda" if torch.cuda.is_available() else "cpu"
-    assert executor.parameters.device.type == expected
 
 
 def test_threads_and_options_reach_pytorch() -> None:

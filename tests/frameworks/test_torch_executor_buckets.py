@@ -1,6 +1,5 @@
 """Claims about on_ready: which parts of the gradient are announced in a backward pass, and when."""
 
-import time
 from typing import Any
 
 import numpy as np
@@ -61,8 +60,8 @@ class Recorder:
         self.seen.append(self.executor.gradients.clone())
 
 
-@pytest.mark.parametrize("bucket_bytes", [1, 2000, 20_000, 10**9])
-@pytest.mark.parametrize("model", ["mlp", "lenet", "resnet8", Sometimes])
+@pytest.mark.parametrize("bucket_bytes", [1, 20_000, 10**9])
+@pytest.mark.parametrize("model", ["lenet", "resnet8", Sometimes])
 def test_what_is_announced_is_the_gradient_without_announcements(model: Any, bucket_bytes: int) -> None:
     """Bit for bit: each range is final when it is announced; each is announced once, in `buckets`' order."""
     executor, twin = made(model), made(model)
@@ -75,6 +74,9 @@ def test_what_is_announced_is_the_gradient_without_announcements(model: Any, buc
         assert tuple(recorder.ranges) == ranges
         for (begin, end), seen in zip(ranges, recorder.seen, strict=True):
             assert torch.equal(seen[begin:end], twin.gradients[begin:end])
+    executor.inference_and_backprop(*batch(), on_ready=lambda *ends: executor.gradients[slice(*ends)].mul_(2))
+    twin.inference_and_backprop(*batch())
+    assert torch.equal(executor.gradients, 2 * twin.gradients)  # a range may be changed once announced
 
 
 def test_announcements_come_while_the_backward_pass_goes_on() -> None:
@@ -89,21 +91,7 @@ def test_announcements_come_while_the_backward_pass_goes_on() -> None:
         assert begin >= weight.stop and not seen[weight].any() and executor.gradients[weight].any()
 
 
-def test_without_buckets_the_whole_gradient_is_one_range() -> None:
-    """It is announced at the end; `buckets` changes that for later calls, and may be called again."""
-    executor = made("mlp")
-    first, second, third = (Recorder(executor) for _ in range(3))
-    executor.inference_and_backprop(*batch(), on_ready=first)
-    assert first.ranges == [(0, len(executor.parameters))]
-    many = executor.buckets(1)
-    executor.inference_and_backprop(*batch(), on_ready=second)
-    few = executor.buckets(10**9)
-    executor.inference_and_backprop(*batch(), on_ready=third)
-    assert (tuple(second.ranges), tuple(third.ranges)) == (many, few)
-    assert (len(many), len(few)) == (4, 1)
-
-
-@pytest.mark.parametrize("skipped", [(), ("middle",), ("last",), ("middle", "last")], ids=str)
+@pytest.mark.parametrize("skipped", [(), ("middle", "last")], ids=str)
 def test_every_agent_announces_the_same_ranges_in_the_same_order(skipped: tuple[str, ...]) -> None:
     """Also one whose batch leaves layers out: their ranges are announced in their turn, with zeros."""
     executor = made(Sometimes)
@@ -116,35 +104,6 @@ def test_every_agent_announces_the_same_ranges_in_the_same_order(skipped: tuple[
     for slot, seen in zip(reversed(executor.slots), recorder.seen, strict=True):
         used = slot.name.split(".")[0] not in skipped
         assert bool(seen[slot.offset : slot.offset + slot.size].any()) == used
-
-
-def test_a_parameter_that_was_frozen_since_is_announced_with_zeros() -> None:
-    """As one without use."""
-    executor = made(Sometimes)
-    executor.module.get_parameter("last.weight").requires_grad_(False)
-    recorder = Recorder(executor)
-    ranges = executor.buckets(1)
-    executor.inference_and_backprop(*batch(), on_ready=recorder)
-    assert tuple(recorder.ranges) == ranges
-    assert [not seen[begin:end].any() for (begin, end), seen in zip(ranges, recorder.seen, strict=True)] == [
-        False, True, False, False, False, False,
-    ]  # fmt: skip
-
-
-def test_a_range_may_be_changed_as_soon_as_it_is_announced() -> None:
-    """Multiplying every range by its number gives the plain gradient with every range multiplied so."""
-    executor, twin = made("lenet"), made("lenet")
-    ranges = executor.buckets(2000)
-    numbers = iter(range(2, 100))
-
-    def multiply(begin: int, end: int) -> None:
-        executor.gradients[begin:end] *= next(numbers)
-
-    executor.inference_and_backprop(*batch(), on_ready=multiply)
-    twin.inference_and_backprop(*batch())
-    for number, (begin, end) in enumerate(ranges, start=2):
-        twin.gradients[begin:end] *= number
-    assert torch.equal(executor.gradients, twin.gradients) and len(ranges) > 2
 
 
 def hooks(executor: TorchExecutor) -> list[Any]:
@@ -201,25 +160,6 @@ def test_what_on_ready_raises_is_raised_and_leaves_nothing() -> None:
     assert tuple(recorder.ranges) == executor.buckets(2000)
 
 
-def test_backward_time_is_counted_without_that_of_on_ready() -> None:
-    """Forward, backward and on_ready are apart, so together they stay within the time of the call."""
-    executor = made("lenet")
-    executor.buckets(2000)
-    inside = 0
-
-    def rest(begin: int, end: int) -> None:
-        nonlocal inside
-        since = time.perf_counter_ns()
-        time.sleep(0.01)
-        inside += time.perf_counter_ns() - since
-
-    begin = time.perf_counter_ns()
-    executor.inference_and_backprop(*batch(), on_ready=rest)
-    elapsed = time.perf_counter_ns() - begin
-    assert inside > 10_000_000 and executor.backward_ns > 0
-    assert executor.forward_ns + executor.backward_ns + inside <= elapsed
-
-
 class Checkpointed(nn.Module):
     """One layer in two segments, which are checkpointed in training: reentrant ones reach it twice."""
 
@@ -256,24 +196,3 @@ def test_a_gradient_in_several_parts_is_never_announced_in_part() -> None:
         reentrant.inference_and_backprop(*batch(), on_ready=lambda *_: None)
     reentrant.inference_and_backprop(*batch())
     np.testing.assert_allclose(reentrant.gradients.numpy(), plain.gradients.numpy(), rtol=1e-5, atol=1e-8)
-
-
-def test_the_mean_over_agents_range_by_range_is_the_gradient_of_all_samples() -> None:
-    """Two agents with different samples: what they would exchange adds up to the batch of both."""
-    agents = [made("lenet"), made("lenet")]
-    whole = made("lenet")
-    parts: list[dict[Range, torch.Tensor]] = [{}, {}]
-    inputs, labels = batch(8)
-    for rank, (agent, part) in enumerate(zip(agents, parts, strict=True)):
-        agent.buckets(2000)
-
-        def keep(begin: int, end: int, agent: Any = agent, part: Any = part) -> None:
-            part[begin, end] = agent.gradients[begin:end].clone()
-
-        agent.inference_and_backprop(inputs[rank::2], labels[rank::2], on_ready=keep)
-    whole.inference_and_backprop(inputs, labels)
-    assert list(parts[0]) == list(parts[1]) and len(parts[0]) > 2
-    for (begin, end), piece in parts[0].items():
-        assert not torch.equal(piece, parts[1][begin, end])
-        mean = (piece + parts[1][begin, end]) / 2
-        np.testing.assert_allclose(mean, whole.gradients[begin:end], rtol=1e-4, atol=1e-6)

@@ -1,5 +1,6 @@
 """Claims about `use_buffers`: parameters and gradients in memory that is given, such as shared memory."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any
@@ -147,42 +148,6 @@ def test_training_in_shared_memory_is_the_same_training(shared: list[SharedMemor
     assert torch.equal(executor.gradients, twin.gradients) and twin.gradients.abs().max() > 0
 
 
-def test_buffers_may_be_given_any_number_of_times() -> None:
-    """Also the same memory again, cleared, and with the two exchanged: the values stay."""
-    executor, twin = made(), made()
-    executor.inference_and_backprop(*batch())
-    twin.inference_and_backprop(*batch())
-    pair = [np.empty(len(twin.parameters), np.float32) for _ in range(2)]
-
-    def cleared(order: Iterator[int]) -> Callable[[int, str], Array]:
-        def allocate(count: int, name: str) -> Array:
-            memory = pair[next(order)]
-            memory[...] = 0
-            return memory
-
-        return allocate
-
-    for order in ((0, 1), (0, 1), (1, 0), (0, 1)):
-        executor.use_buffers(cleared(iter(order)))
-        np.testing.assert_array_equal(pair[order[0]], twin.parameters.numpy())
-        np.testing.assert_array_equal(pair[order[1]], twin.gradients.numpy())
-        executor.inference_and_backprop(*batch())
-    assert torch.equal(executor.gradients, twin.gradients)
-
-
-@pytest.mark.parametrize("kind", [np.uint16, np.int16, np.float16, "V2", ml_dtypes.bfloat16], ids=str)
-def test_what_numpy_calls_the_elements_does_not_matter(kind: Any) -> None:
-    """NumPy has no bfloat16 of its own: any two bytes will do."""
-    executor, twin = made(kind="bfloat16"), made(kind="bfloat16")
-    memories = [np.zeros(len(twin.parameters), np.uint16).view(kind) for _ in range(2)]
-    given = iter(memories)
-    executor.use_buffers(lambda count, name: next(given))
-    executor.inference_and_backprop(*batch())
-    twin.inference_and_backprop(*batch())
-    np.testing.assert_array_equal(memories[0].view(np.uint8), bits(twin.parameters))
-    np.testing.assert_array_equal(memories[1].view(np.uint8), bits(twin.gradients))
-
-
 def test_bfloat16_reaches_the_host_as_the_equal_float32() -> None:
     """Every value is exact, as ml_dtypes converts it; written back it is the same parameter."""
     executor, arena = made(kind="bfloat16"), Arena()
@@ -196,21 +161,6 @@ def test_bfloat16_reaches_the_host_as_the_equal_float32() -> None:
     assert executor.inference(batch()[0]).dtype == np.float32
 
 
-def test_announcements_are_made_from_the_new_memory() -> None:
-    """The ranges are as before, and the array holds them when they are announced."""
-    executor, twin, arena = made(), made(), Arena()
-    ranges = executor.buckets(1)
-    executor.use_buffers(arena)
-    seen: dict[tuple[int, int], Array] = {}
-    executor.inference_and_backprop(
-        *batch(), on_ready=lambda begin, end: seen.update({(begin, end): arena.given[1][begin:end].copy()})
-    )
-    twin.inference_and_backprop(*batch())
-    assert tuple(seen) == ranges
-    for (begin, end), piece in seen.items():
-        np.testing.assert_array_equal(piece, twin.gradients[begin:end].numpy())
-
-
 def misaligned(count: int) -> Array:
     """Its elements begin one byte beside where they should."""
     return np.zeros(4 * count + 8, np.uint8)[1 : 4 * count + 1].view(np.float32)
@@ -222,17 +172,16 @@ def read_only(count: int) -> Array:
     return memory
 
 
+WHOLE = np.zeros(119, np.float32)
+HALVES = itertools.cycle((WHOLE[:60], WHOLE[59:]))
 REFUSED: dict[str, tuple[Callable[[int], Any], str]] = {
+    "overlapping": (lambda count: next(HALVES), "overlapping memory for parameters and gradients"),
     "too short": (lambda count: np.zeros(count - 1, np.float32), r"shape \(59,\).*of 60 elements"),
-    "too long": (lambda count: np.zeros(count + 1, np.float32), r"shape \(61,\).*of 60 elements"),
     "a matrix": (lambda count: np.zeros((1, count), np.float32), r"shape \(1, 60\)"),
     "wide elements": (lambda count: np.zeros(count), r"type float64.*of 4 bytes"),
-    "narrow elements": (lambda count: np.zeros(count, np.float16), r"type float16.*of 4 bytes"),
     "every second": (lambda count: np.zeros(2 * count, np.float32)[::2], r"strides \(8,\).*contiguous"),
-    "backwards": (lambda count: np.zeros(count, np.float32)[::-1], r"strides \(-4,\).*contiguous"),
     "read-only": (read_only, r"writable: False"),
     "misaligned": (misaligned, r"aligned"),
-    "a list": (lambda count: [0.0] * count, r"gave a list, but float32 needs a writable"),
     "nothing": (lambda count: None, r"gave a NoneType"),
 }
 
@@ -243,23 +192,8 @@ def test_memory_that_does_not_fit_is_refused(memory: Callable[[int], Any], words
     executor, twin = made(), made()
     with pytest.raises(ConfigurationError, match=words):
         executor.use_buffers(lambda count, name: memory(count))
-    check_untouched(executor, twin)
-
-
-def test_overlapping_memory_is_refused() -> None:
-    """The parameters would be overwritten by their gradients."""
-    executor, twin = made(), made()
-    whole = np.zeros(119, np.float32)
-    halves = iter((whole[:60], whole[59:]))
-    with pytest.raises(ConfigurationError, match="overlapping memory for parameters and gradients"):
-        executor.use_buffers(lambda count, name: next(halves))
-    check_untouched(executor, twin)
-
-
-def check_untouched(executor: TorchExecutor, twin: TorchExecutor) -> None:
-    """Its parameters and the next gradient are the twin's."""
-    executor.inference_and_backprop(*batch())
-    twin.inference_and_backprop(*batch())
+    for each in (executor, twin):
+        each.inference_and_backprop(*batch())
     assert torch.equal(executor.parameters, twin.parameters)
     assert torch.equal(executor.gradients, twin.gradients)
 

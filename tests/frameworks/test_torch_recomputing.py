@@ -48,15 +48,6 @@ class Blocks(nn.Module):
         return scores
 
 
-class Own(Blocks):
-    """One that has a method for it, as Hugging Face's have."""
-
-    asked: Any = None
-
-    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: Any = None) -> None:
-        self.asked = gradient_checkpointing_kwargs
-
-
 def plain() -> nn.Module:
     """Layers in one Sequential, BatchNorm and Dropout among them."""
     layers: list[nn.Module] = []
@@ -98,40 +89,6 @@ def test_loss_gradient_and_statistics_are_the_same_to_the_last_bit(model: Any, p
             each.parameters.sub_(0.1 * each.gradients)
     assert executor.evaluate(*batch()) == other.evaluate(*batch())
     assert executor.state_dict().keys() == other.state_dict().keys()
-
-
-def test_announced_gradients_are_complete() -> None:
-    """Each parameter's gradient arrives once, also where its layer is computed twice."""
-    executor, other = made(Blocks), made(Blocks, recompute=True)
-    executor.inference_and_backprop(*batch())
-    ranges, seen = other.buckets(64), []
-
-    def ready(begin: int, end: int) -> None:
-        assert torch.equal(executor.gradients[begin:end], other.gradients[begin:end])
-        seen.append((begin, end))
-
-    other.inference_and_backprop(*batch(), on_ready=ready)
-    assert tuple(seen) == ranges
-
-
-def test_parts_are_computed_twice() -> None:
-    """Every block once more in the backward pass, and none in an evaluation."""
-    executor, calls = made(Blocks, recompute=True), []
-    blocks: Any = executor.module.blocks
-    for block in blocks:
-        block.up.register_forward_hook(lambda *_: calls.append(1))
-    executor.inference_and_backprop(*batch())
-    assert len(calls) == 2 * 3
-    executor.evaluate(*batch())
-    assert len(calls) == 3 * 3
-
-
-def test_a_models_own_way_is_taken() -> None:
-    """The method that models of Hugging Face have is called, and nothing else is done."""
-    executor = made(Own, recompute=True)
-    assert executor.module.asked == {"use_reentrant": False}
-    blocks: Any = executor.module.blocks
-    assert "forward" not in vars(blocks[0])
 
 
 @pytest.mark.full

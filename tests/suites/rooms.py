@@ -30,7 +30,7 @@ KINDS = {
         ("tests/frameworks/test_onnx_models.py",),
         tuple(
             f"tests/frameworks/test_{what}.py"
-            for what in ("jax_executor", "keras_executor", "keras_optimizer")
+            for what in ("jax_executor", "keras_executor", "native_optimizers")
         ),
     ),
 }
