@@ -73,13 +73,6 @@ def test_the_simulation_transforms_as_agents_do() -> None:
     np.testing.assert_allclose(losses, rows[0].of("loss"), rtol=1e-5)
 
 
-def test_one_agent_sees_what_two_do_together() -> None:
-    """Batch 32 alone and 16 each: parameters to 1e-4 after an epoch of crops and flips, and its remainder."""
-    alone, _ = trained(experiment(agents=1, batch_size=32, evaluate=False), 45)
-    both, _ = trained(experiment(evaluate=False), 45)
-    np.testing.assert_allclose(both, alone, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("step", [7, 45, 60])
 def test_going_on_at_a_step_gives_the_batches_that_would_have_come(step: int) -> None:
     """An agent that begins at step 7, at the second epoch, or in it: the same batches, transformed alike."""
@@ -153,13 +146,6 @@ def test_wrong_samples_are_found_among_samples_that_are_not_in_memory() -> None:
     assert (predicted != labels).all() and labels.tolist() == [row["label"] for row in kept]
 
 
-def test_made_up_samples_are_learned() -> None:
-    """Two agents reach 95 % on test samples that they have not seen, within three epochs."""
-    data = d5.datasets.load_dataset("synthetic", shape=(3, 12, 12), samples=1000, test_samples=300)
-    _, rows = trained(experiment(dataset=data, transformations=()), 96)
-    assert rows[0].of("test_accuracy")[-1] > 0.95
-
-
 def test_parquet_and_folders_train_as_memory_does(tmp_path: Path) -> None:
     """The same 60 images in memory, in Parquet and as PNG files: the same parameters after ten steps."""
     pixels = np.random.default_rng(0).integers(0, 256, (60, 8, 8), dtype=np.uint8)
@@ -201,14 +187,3 @@ def test_a_file_that_cannot_be_read_fails_the_step_that_needs_it(tmp_path: Path,
     assert (outcome.status, outcome.step) == ("failed", 2)
     assert f"{tmp_path / 'c' / '13.png'}: found an unreadable image" in outcome.reason
     assert len(rows[0].of("loss")) == 2
-
-
-def test_an_epoch_of_a_choice_is_as_long_as_it_says() -> None:
-    """100 draws of 1,438 with replacement in batches of 2 × 16: four steps, the last of four samples."""
-    wanted = experiment(
-        train_sampler=d5.samplers.ChoiceSampler(samples=100), transformations=(), evaluate=False
-    )
-    with agents_in_threads(wanted, wanted.load_dataset()) as (agents, rows):
-        assert agents[0].build(wanted.load_dataset()).steps_per_epoch == 4
-    _, rows = trained(wanted, 9)
-    assert rows[0].of("samples") == [16, 16, 16, 2, 16, 16, 16, 2, 16]

@@ -2,8 +2,6 @@
 
 import json
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +60,7 @@ PARTS: dict[str, d5.Experiment] = {
         name: experiment(distributed=entry.rule, topology=entry.topology, optimizer=entry.base)
         for name, entry in (EVERY | SERVERED).items()
     },
+    "a network": experiment(model=d5.Network.from_model(nn.Linear(64, 10), np.zeros((1, 64), np.float32))),
     "arrays": experiment(dataset=small()),
     "a part of other data": experiment(
         dataset=d5.Dataset(
@@ -138,15 +137,6 @@ def plain(value: Any) -> Any:
     return type(value).__name__, plain(getattr(value, "__dict__", {}))
 
 
-@pytest.mark.full
-def test_a_network_comes_back_as_it_was() -> None:
-    """By its ONNX message."""
-    given = experiment(model=d5.Network.from_model(nn.Linear(64, 10), np.zeros((1, 64), np.float32)))
-    found = deserialized(serialized({"experiment": given}), "it")["experiment"]
-    assert found.model.fingerprint == given.model.fingerprint
-    assert found == given
-
-
 @pytest.mark.parametrize(
     "own",
     [
@@ -172,19 +162,14 @@ def part(tag: str, content: object, **more: object) -> dict[str, Any]:
 STRANGE: dict[str, Any] = {
     "a function of Python's": part("class", "os.system"),
     "a class of Python's": part("make", "subprocess.Popen", state={"args": ["true"]}),
-    "a module": part("class", "d5ray.recipes.models.torch"),
     "a private class": part("make", "d5ray.experiment._instance", state={}),
     "a class that runs C++": part("make", "CustomCppOp", state={"source": "int main() {}"}),
-    "an operator in Python": part("make", "CustomPythonOp", state={}),
     "a function of d5ray's": part("class", "launch"),
     "another's optimizer": part("make", "TorchOptimizer", **{"with": {}}),
-    "an executor that is none": part("executor", "os"),
     "a method of its own": part("make", "ASGD", state={"step": 1}),
     "an unknown tag": part("reduce", ["os.system", ["true"]]),
-    "two tags": {"tuple": [], "class": "SGD"},
     "an array that is not there": part("array", 3),
     "objects": part("dtype", "O"),
-    "no arguments": part("make", "Momentum", **{"with": {"learning_rate": "much"}}),
     "an argument too many": part("make", "SGD", **{"with": {"learning_rate": 0.1, "run": "rm"}}),
 }
 
@@ -198,7 +183,7 @@ def test_a_file_makes_nothing_but_parts_of_experiments(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"\xff", b"[]", b"{}", b'{"version": 2}', b'{"version": 1, "arrays": "0", "parts": {}}',
+    "text", [b"", b"\xff", b"[]", b'{"version": 2}', b'{"version": 1, "arrays": "0", "parts": {}}',
              b'{"version": 1, "arrays": null, "parts": {"x": ' + b"[" * 50_000 + b"]" * 50_000 + b"}}"],
 )  # fmt: skip
 def test_a_file_that_is_none_is_refused(text: bytes) -> None:
@@ -304,7 +289,6 @@ def test_a_list_that_others_can_write_proves_nothing(own_home: Path) -> None:
         experiments.read(run)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("trust", [False, True])
 def test_a_changed_file_is_refused(trust: bool, own_home: Path) -> None:
     """Of both forms: it is not the one whose hash the run recorded."""
@@ -339,17 +323,3 @@ def test_parameters_that_are_none_are_an_error(own_home: Path) -> None:
         with pytest.raises(d5.D5Error, match="does not hold the parameters of agents"):
             d5.replay(run)
     assert not (own_home / "ran").exists()
-
-
-@pytest.mark.full
-def test_without_assertions_the_same_is_refused(own_home: Path, tmp_path: Path) -> None:
-    """`python -O` leaves assertions out; a folder is refused by what is left."""
-    run, marker = ran(experiment(distributed=Own())), tmp_path / "ran"
-    stranger(run, marker)
-    keep_parameters(run.folder, {0: np.zeros(3, np.float32)})
-    for more in ([], ["--trust"]):
-        command = [sys.executable, "-O", "-m", "d5ray", "replay", str(run.folder), *more]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert (done.returncode, "Traceback" in done.stderr) == (3, False)
-    assert marker.exists()  # by --trust
-    assert "no experiment" in done.stderr

@@ -34,9 +34,12 @@ def left(experiment: d5.Experiment, root: Path, steps: int, faults: d5.Faults = 
     return Run(group.folder)
 
 
-def test_the_last_unfinished_run_is_gone_on_with_from_its_last_checkpoint(tmp_path: Path) -> None:
-    """Its driver is gone, 25 steps were done, it saved every ten and at the end."""
-    run = left(made(), tmp_path, 25)
+@pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
+def test_the_last_unfinished_run_is_gone_on_with_from_its_last_checkpoint(
+    status: str, tmp_path: Path
+) -> None:
+    """Its driver is gone, or said why it ended; 25 steps were done, it saved every ten and at the end."""
+    run = left(made(), tmp_path, 25, status=status)
     left(made(seed=2), tmp_path, 25)  # of another experiment
     found = unfinished(made(), tmp_path)
     assert (found.run, found.step) == (run.name, 25)
@@ -60,13 +63,6 @@ def test_a_run_that_goes_on_or_has_ended_well_is_left_alone(says: dict[str, Any]
     if says.get("host"):
         (run.folder / "samples.arrows").touch()
     assert unfinished(made(), tmp_path) == GoingOn()
-
-
-@pytest.mark.parametrize("status", ["failed", "interrupted"])
-def test_a_run_that_ended_before_its_end_is_gone_on_with(status: str, tmp_path: Path) -> None:
-    """By an error, or by who started it."""
-    run = left(made(), tmp_path, 25, status=status)
-    assert (unfinished(made(), tmp_path).run, unfinished(made(), tmp_path).step) == (run.name, 25)
 
 
 def test_a_completed_run_hides_those_before_it(tmp_path: Path) -> None:

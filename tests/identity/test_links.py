@@ -77,17 +77,3 @@ def test_links_that_are_text_files_are_named_and_become_links(checkout: Path) ->
     assert links.broken(str(checkout / "d5ray")) is None
     listed = done(checkout, sys.executable, "-m", "d5ray", "list")
     assert listed.returncode == 0 and "digits_lenet" in listed.stdout, listed.stderr
-
-
-@pytest.mark.full
-def test_other_modules_that_are_missing_are_missing_as_ever(checkout: Path) -> None:
-    """The error about links is of what stands behind a link alone."""
-    for code in ("import d5ray.nothing", "import nothing", "import d5ray.errors"):
-        found = done(checkout, sys.executable, "-c", code)
-        assert ("ModuleNotFoundError" in found.stderr) == ("nothing" in code), found.stderr
-        assert "LinkIsText" not in found.stderr
-
-
-def test_the_links_are_those_of_the_package() -> None:
-    assert sorted(links.LINKS) == sorted(LINKED)
-    assert links.broken(str(REPOSITORY / "d5ray")) is None

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import pickle
 import shutil
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import d5ray as d5
 from d5ray.archive import experiments
 from d5ray.errors import ConfigurationError
 from d5ray.identity.canonical import canonical
-from d5ray.identity.moved import described_now, first_name, moved, name_now, unpickled
+from d5ray.identity.moved import first_name, moved, name_now, unpickled
 from d5ray.names import namespaces
 from d5ray.recipes.engine.checking import checker
 from tests.conftest import REPOSITORY
@@ -52,17 +51,6 @@ def test_the_table_is_of_what_is_there() -> None:
     assert len(set(table.values())) == len(table) > 300
     assert all(first_name(now) == first and name_now(first) == now for first, now in table.items())
     assert first_name("d5ray.errors") == name_now("d5ray.errors") == "d5ray.errors"
-
-
-def test_a_renamed_class_keeps_its_first_name_in_hashes_and_pickles() -> None:
-    """Also where another class of its module was never renamed, and where its module has moved besides."""
-    schedules = "d5ray.distributed.pipeline.schedules"
-    made = d5.pipelines.GPipe()
-    assert canonical(made) == {"class": f"{schedules}.FillDrain"}
-    assert unpickled(b"c%b\nFillDrain\n)R." % schedules.encode()) == made == unpickled(pickle.dumps(made))
-    assert described_now(f"{schedules}.FillDrain") == (schedules, "GPipe")
-    assert described_now(f"{schedules}.Interleaved") == (schedules, "Interleaved")
-    assert name_now("d5ray.canonical:digest") == "d5ray.identity.canonical:digest"
 
 
 def test_the_experiment_of_an_earlier_run_is_read(run: d5.Run) -> None:
