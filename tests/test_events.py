@@ -1,6 +1,5 @@
 """Events: when each hook is called, that all agents end after the same step, and what the ready ones do"""
 
-import io
 import math
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from d5ray.dashboards.report.building import built
 from d5ray.dashboards.report.subject import subject_of
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.training.datasets import Dataset, Split
-from d5ray.training.events.event import POINTS, Hooks
+from d5ray.training.events.event import POINTS
 
 RNG = np.random.default_rng(11)
 DIGITS = d5.datasets.load_dataset("digits")
@@ -78,13 +77,6 @@ def test_the_hooks_are_called_in_their_order() -> None:
     assert [entry[1:3] for entry in entries if entry[0] == "before_epoch"] == [(0, 0), (3, 0)]
 
 
-def test_an_event_without_hooks_is_not_called() -> None:
-    hooks = Hooks((d5.Event(), d5.events.StopAfterSteps(3)))
-    assert {point: len(getattr(hooks, point)) for point in POINTS if getattr(hooks, point)} == {
-        "after_step": 1
-    }
-
-
 def test_every_agent_has_a_copy_of_its_own() -> None:
     given = Diary()
     with d5.simulate(experiment(given)) as group:
@@ -132,12 +124,6 @@ def test_all_agents_end_after_the_same_step(step: int, ends: int) -> None:
         assert [agent.progress().step for agent in group.agents] == [ends] * 3
         assert len({agent.parameters_sha256() for agent in group.agents}) == 1
     assert d5.Run(group.folder).row["stop_reason"] == "agent 2 has seen enough"
-
-
-def test_a_training_that_was_ended_can_go_on() -> None:
-    with d5.simulate(experiment(d5.events.StopAfterSteps(3))) as group:
-        assert group.train(9, progress=False).step == 3
-        assert group.train(9, progress=False).step == 6  # to the end of the epoch, where the agents agree
 
 
 def test_agents_that_do_not_wait_end_when_they_hear_of_it() -> None:
@@ -394,32 +380,3 @@ def test_a_file_must_not_stand_in_the_way_of_the_runs_own(name: str) -> None:
 def test_what_is_wrong_is_refused(make: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make()
-
-
-def test_a_single_event_needs_no_tuple_and_events_are_data() -> None:
-    single = experiment(events=d5.events.StopAfterSteps(3))
-    assert single.events == (d5.events.StopAfterSteps(3),)
-    assert single == experiment(d5.events.StopAfterSteps(3)) != experiment(d5.events.StopAfterSteps(4))
-    assert (
-        repr(d5.events.StopAtPlateau("loss", 2)) == "StopAtPlateau(of='loss', patience=2, least_change=0.0)"
-    )
-
-
-def test_text_on_the_command_line_makes_events() -> None:
-    from d5ray.recipes.engine.parsing import settings  # noqa: PLC0415 - imports Ray
-
-    made = settings.built({"events": "(StopAtAccuracy(0.9), Checkpoint(every_epochs=2))"})["events"]
-    assert made == (d5.events.StopAtAccuracy(0.9), d5.events.Checkpoint(every_epochs=2))
-    with pytest.raises(ConfigurationError, match="has a Ring: it must be a Event"):
-        settings.built({"events": "(Ring(4),)"})
-
-
-def test_a_parquet_file_of_wrong_samples_is_empty_where_nothing_is_wrong() -> None:
-    perfect = Dataset("one", Split(INPUTS[:9], LABELS[:9] * 0), Split(INPUTS[:9], LABELS[:9] * 0), ("a",))
-    with d5.simulate(
-        experiment(d5.events.SaveWrongSamples(), dataset=perfect, agents=1, batch_size=9)
-    ) as group:
-        group.train(1, progress=False)
-    data = (group.folder / "wrong_samples.parquet").read_bytes()
-    assert pq.read_table(io.BytesIO(data)).num_rows == 0
-    assert Path(group.folder / "wrong_samples.parquet").exists()

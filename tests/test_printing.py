@@ -194,17 +194,6 @@ def test_a_folder_of_others_is_shown_and_commands_nothing(
                 assert one_line(text.replace("'", ""))[:150].strip() in seen("sql", "a", query)
 
 
-def test_brackets_are_text() -> None:
-    """A value in brackets is no markup, in any table: neither left out nor an error."""
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        table = console.ConsoleTable("[b]name[/b]", title="[/t]")
-        table.add_row("x[kernel]y", "[/x]")
-        console.out().print(table, "[red]:boom:[/]")
-    assert all(
-        text in out.getvalue() for text in ("[b]name[/b]", "[/t]", "x[kernel]y", "[/x]", "[red]:boom:[/]")
-    )
-
-
 def test_a_network_of_others_is_shown_and_commands_nothing(tmp_path: Path) -> None:
     """Names in an ONNX file: of the graph, a node, what it makes, and an operator's domain."""
     evil = "".join(NASTY).replace("\0", "")
@@ -227,18 +216,6 @@ def test_a_network_of_others_is_shown_and_commands_nothing(tmp_path: Path) -> No
     assert "error" in seen("network", str(file))
 
 
-def test_a_bar_shows_names_as_they_are() -> None:
-    """A progress bar's line: a name in brackets, with a terminal's command in it."""
-    terminal = Terminal()
-    with contextlib.redirect_stderr(terminal):
-        bar = console.progress(console.Field("{task.description}"), show=True, auto_refresh=False)
-        bar.add_task(f"[red]{CLIPBOARD}", total=1)
-        with bar:
-            bar.refresh()
-    assert "[red]␛]52;c;" in terminal.getvalue()
-    assert "\x1b]52" not in terminal.getvalue()
-
-
 def test_who_stops_reading_changes_no_verdict() -> None:
     """`d5ray … | head -0`: what is not read is dropped; the exit code is not Rich's 1, which means FAIL."""
     reading, writing = os.pipe()
@@ -247,19 +224,3 @@ def test_who_stops_reading_changes_no_verdict() -> None:
         console.out().print("nobody reads this")
         console.write("{}")
         assert Path(f"/proc/self/fd/{gone.fileno()}").readlink() == Path(os.devnull)
-
-
-def columns(text: str) -> Any:
-    """How wide a text is on a terminal."""
-    return console.Text(text).cell_len
-
-
-def test_wide_and_invisible_characters_keep_columns_in_line() -> None:
-    """Columns below each other begin at one place, whatever the cells before them hold."""
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        table = console.ConsoleTable("a", "b")
-        for text in NASTY:
-            table.add_row(text, "|")
-        console.out().print(table)
-    places = {columns(line[: line.index("|")]) for line in out.getvalue().splitlines() if "|" in line}
-    assert len(places) == 1

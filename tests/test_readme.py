@@ -16,7 +16,6 @@ from d5ray.names import namespaces
 from d5ray.recipes.engine import library
 from d5ray.recipes.engine.parsing import texts
 from d5ray.recipes.engine.recipe import Recipe
-from docs.tree import FOLDERS, OTHERS, folders
 from tests.conftest import Head, d5ray
 from tests.docs.page import DOCS, REPOSITORY
 from tests.patience import patience
@@ -46,18 +45,6 @@ def test_its_links_lead_somewhere() -> None:
             assert link["section"] in [title.lower().replace(" ", "-") for title in titles]
 
 
-def test_its_folders_are_the_folders() -> None:
-    """All that stand at the top, and each of those below that it names."""
-    text = README.partition("## Where things are\n```\n")[2].partition("```")[0]
-    top, named = "", []
-    for line in text.splitlines():
-        name = line.split()[0]
-        top = name if not line.startswith(" ") else top
-        named.append(Path(top if name == top else f"{top}{name}"))
-    assert all((REPOSITORY / path).exists() for path in named), named
-    assert {path.parts[0] for path in named} >= {*FOLDERS, "docs"}
-
-
 def test_it_counts_right() -> None:
     """Update rules, and distributed optimizers."""
     public = [namespaces.public(name) for name in namespaces.places()]
@@ -78,17 +65,6 @@ def test_it_counts_right() -> None:
         if not issubclass(each, d5.optimizers.NativeOptimizer | d5.optimizers.ThreeStepOptimizer)
     ]
     assert f"{len(rules)} update rules and {len(ways) - 1} distributed optimizers" in README
-
-
-def test_every_file_says_its_idea_in_one_line() -> None:
-    """No line of the map of files is a name alone, but the folders of the tests."""
-    found = folders()
-    assert sum(len(folder.files) for folder in found) > 500
-    assert [
-        f"{folder.path}/{name}" for folder in found for name, text in folder.files.items() if not text
-    ] == []
-    assert [each.path for each in found if not each.about and not each.path.startswith("tests")] == []
-    assert [name for name in OTHERS if not (REPOSITORY / name).is_file()] == []
 
 
 def test_every_benchmark_has_its_figures_and_every_command_its_recipe() -> None:
@@ -164,21 +140,7 @@ def test_the_job_is_submitted(head: Head, tmp_path: Path) -> None:
     assert "d5ray  digits_lenet  seed 1  2 agents  1380 steps" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("command", sorted(set(re.findall(r"\bd5ray (run|list|sql|dashboard)\b", README))))
-def test_the_commands_exist(command: str) -> None:
-    """Each has a help text."""
-    done = d5ray(command, "--help")
-    assert done.code == 0
-    assert "Usage" in done.out
-
-
 def test_the_targets_of_make_exist() -> None:
     """What the README says one makes, the Makefile makes."""
     targets = re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert {*re.findall(r"`?make ([a-z-]+)", README)} <= set(targets)
-
-
-def test_the_tests_that_the_makefile_names_exist() -> None:
-    text = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
-    named = re.findall(r"(?<!build/)\btests/[\w/*.]+", text)
-    assert named and all(list(REPOSITORY.glob(name)) for name in named)

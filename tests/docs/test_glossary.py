@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from tests.docs.page import REPOSITORY
-from tests.test_docstrings import trees
+from tests.test_layout import LINKED, sources
 
 PAGES = ("docs/guide/glossary.md", "docs/architecture.md")
 
@@ -37,7 +37,7 @@ def places(row: str) -> list[str]:
 def names() -> frozenset[str]:
     """The modules of the product, and what they define or assign at their top."""
     found = set()
-    for path, tree in trees().items():
+    for path, tree in sources("d5ray", *LINKED).items():
         found.add(path.rpartition("/")[2].removesuffix(".py"))
         for node in tree.body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
