@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 import d5ray as d5
-from d5ray.display import notebook_html
 from d5ray.metrics.judge.comparison import RunComparison
 from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.judge.differences import MetricDifference
@@ -133,16 +132,3 @@ def test_a_topology_shows_its_picture_and_its_facts(topology: d5.Topology, facts
     for fact in facts:
         assert fact in words
     assert ("svg" in page.tags) == (topology.agents <= 512)
-
-
-def test_colours_can_be_read_on_light_and_dark_pages() -> None:
-    """A contrast of at least 4 to 1 with white and with nearly black (WCAG's formula)."""
-
-    def luminance(colour: str) -> float:
-        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    for colour in notebook_html.COLOURS.values():
-        assert 1.05 / (luminance(colour) + 0.05) > 4
-        assert (luminance(colour) + 0.05) / (luminance("#111111") + 0.05) > 4

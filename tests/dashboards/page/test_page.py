@@ -432,25 +432,6 @@ def test_every_view_is_drawn(page: str, look: Open, width: str, tmp_path: Path) 
 
 
 @pytest.mark.full
-def test_the_page_is_dark_where_the_viewer_wants_it(page: str, look: Open) -> None:
-    """The ground of the page and the text of the charts follow the viewer's scheme."""
-    seen = {}
-    for scheme in ("light", "dark"):
-        tab = look(page, scheme=scheme)
-        tab.show()
-        seen[scheme] = tab.tab.evaluate(
-            "[getComputedStyle(document.body).backgroundColor,"
-            " getComputedStyle(document.querySelector('[data-chart=loss] .xtitle')).fill]"
-        )
-    brightness = {
-        scheme: [sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in colours]
-        for scheme, colours in seen.items()
-    }
-    assert brightness["light"][0] > 600 > 200 > brightness["dark"][0]
-    assert brightness["light"][1] < 200 < 600 < brightness["dark"][1]
-
-
-@pytest.mark.full
 def test_nothing_comes_from_elsewhere(page: str, look: Open) -> None:
     """All that the browser fetches comes from the page's own address."""
     tab = look(page)

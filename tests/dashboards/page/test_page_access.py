@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPResponse
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 from flask import Flask
@@ -262,17 +261,3 @@ def test_tokens_come_from_private_files_and_the_variable(
     for missing in (tmp_path / "none", tmp_path):
         with pytest.raises(ConfigurationError, match="no token can be read from"):
             token_from(missing)
-
-
-def test_a_browser_is_opened_without_the_token_in_its_arguments(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It gets a file of mode 600, which leads to the page."""
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
-    opened: list[str] = []
-    monkeypatch.setattr("webbrowser.open", opened.append)
-    monkeypatch.setattr("werkzeug.serving.BaseWSGIServer.serve_forever", lambda made: None)
-    server.serve("r", port=0, token=TOKEN, root=root, browser=True)
-    file = tmp_path / "page.html"
-    assert opened == [file.as_uri()] and file.stat().st_mode & 0o777 == 0o600
-    assert quote(TOKEN) in file.read_text()

@@ -8,14 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from d5ray.dashboards.report.formats import figure_style
-from d5ray.dashboards.report.quantities import spread, told, unit_of
+from d5ray.dashboards.report.quantities import spread, told
 from d5ray.dashboards.report.sections import by_size, rooflines, verdict
-from d5ray.dashboards.report.sections.studies import converted
 from d5ray.dashboards.report.subject import Subject, subject_of
 from d5ray.dashboards.terminal.operator_tables import Measured
-from d5ray.display.console import ConsoleTable as RichTable
-from d5ray.display.console import Group, Text
 from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.store import RunWriter
@@ -116,22 +112,3 @@ def test_error_bars_end_where_the_interval_ends() -> None:
 )
 def test_a_value_and_its_interval_have_one_unit(found: Estimate, unit: str, text: str) -> None:
     assert told(found, unit) == text
-
-
-def test_a_unit_suits_most_of_the_values() -> None:
-    assert unit_of("s", [0.002, 0.5, 0.003]).name == "ms"
-
-
-def test_a_table_of_the_terminal_keeps_its_title_its_cells_and_its_sides() -> None:
-    shown = RichTable("who", "time")
-    shown.columns[1].justify = "right"
-    shown.add_row(Text("d5ray[2]"), "1.5")
-    found = converted(Group(Text("steps"), shown), "run: ")
-    assert (found.title, found.header, list(found.rows), found.numeric) == (
-        "run: steps", ("who", "time"), [("d5ray[2]", "1.5")], frozenset({1}),
-    )  # fmt: skip
-
-
-def test_legends_with_long_names_stand_below() -> None:
-    assert figure_style.legend_height(["a", "b"]) == 0
-    assert figure_style.legend_height(["a" * 40, "b"]) > figure_style.legend_height(["a" * 25, "b"]) > 0

@@ -4,11 +4,9 @@ import io
 import math
 
 import pyarrow as pa
-import pytest
 from rich.console import Console
 
-from d5ray.dashboards.terminal import contenders, studies
-from d5ray.dashboards.terminal.studies import Scope
+from d5ray.dashboards.terminal import contenders
 from d5ray.metrics.definitions import rates, simulations
 from d5ray.metrics.record.recorder import Recorder
 
@@ -47,11 +45,6 @@ def test_samples_of_stragglers_are_summed_over_their_agents() -> None:
         *((rates.SAMPLE_RATE, "ADPSGD, simulated[4]", rank, 100.0 * (rank + 1)) for rank in range(4)),
     )
     assert found == ["samples/s of all agents median 95% interval n", "ADPSGD, simulated[4] 1,000 1"]
-
-
-def test_a_training_of_agents_has_no_such_table() -> None:
-    """Though its agents write samples a second too."""
-    assert lines((rates.SAMPLE_RATE, "agent", 0, 100.0)) == []
 
 
 def test_costs_of_simulations_are_shown_side_by_side() -> None:
@@ -100,30 +93,3 @@ def test_times_in_turn_are_crossed_with_their_sides() -> None:
         "update_time (ms) d5ray fused torch", "lenet Adam 1 2 –", "lenet SGD 3 – 4",
         "pass_time (ms) d5ray by hand", "torch lenet training 250 500",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "scopes", [("m[2] with mirror", "m[2] without"), ("r[1] 1 MB", "r[1] 10 MB"), ("a[1]",)]
-)
-def test_times_that_no_sides_took_in_turn_are_in_no_such_table(scopes: tuple[str, ...]) -> None:
-    """Sizes, or one side that has no name."""
-    assert lines(*(("some_time", scope, 0, 1.0) for scope in scopes)) == []
-
-
-def test_long_names_still_fit() -> None:
-    name = "DPSGD exponential, slow, straggler"
-    assert f"{name} 1 1 1 1" in lines(
-        *((simulations.TIME_TO_ACCURACY, f"{name}[{agents}]", 0, 1.0) for agents in (2, 4, 16, 64))
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "scope"),
-    [
-        ("ray docs[2] 100 MB", Scope("ray docs", "2", "100 MB")),
-        ("ASGD[1024]", Scope("ASGD", "1024", "")),
-        ("ADPSGD, fast, straggler[64]", Scope("ADPSGD, fast, straggler", "64", "")),
-    ],
-)
-def test_a_scope_is_taken_apart(text: str, scope: Scope) -> None:
-    assert studies.Scope.of(text) == scope

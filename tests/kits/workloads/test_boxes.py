@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from d5ray.errors import ConfigurationError, DataError
+from d5ray.errors import DataError
 from d5ray.kits.workloads.metrics.average_precision import overlap
 from d5ray.training.datasets import load_dataset
 
@@ -92,26 +92,13 @@ def test_coco_can_be_narrowed_to_categories(root: Path) -> None:
     assert [row[row[:, 0] >= 0, 0].tolist() for row in targets] == [[0, 1], [1]]
 
 
-def test_what_is_wrong_with_coco_is_said(root: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_with_coco_is_said(root: Path) -> None:
+    """A category that is not there, an annotation file that is damaged, an image that is none."""
     with pytest.raises(DataError, match="found no category 'bird', only dog, cat, tooth"):
         load_dataset("coco", root=root, categories=("bird",))
-    with pytest.raises(DataError, match=r"(?s)'coco': not found: annotations/instances_train2014.json"):
-        load_dataset("coco", root=root, year=2014)
-    with pytest.raises(ConfigurationError, match="cannot be downloaded from here"):
-        load_dataset("coco", root=tmp_path / "x", download=True)
-    file = root / "coco" / "annotations" / "instances_val2017.json"
-    file.write_text('{"images": []}')
-    with pytest.raises(
-        DataError, match="found JSON of another kind, expected an object with the lists images"
-    ):
-        load_dataset("coco", root=root)
-    file.write_text(json.dumps({"images": [{"id": 7}], "annotations": ANNOTATIONS, "categories": CATEGORIES}))
-    with pytest.raises(DataError, match=r"lacks something \(KeyError\('width'\)\)"):
-        load_dataset("coco", root=root)
-    file.write_text("{")
-    with pytest.raises(DataError, match=r"instances_val2017\.json: found an unreadable file"):
-        load_dataset("coco", root=root)
     (root / "coco" / "train2017" / "a.jpg").write_bytes(b"no image")
-    file.write_text(json.dumps({"images": IMAGES, "annotations": ANNOTATIONS, "categories": CATEGORIES}))
     with pytest.raises(DataError, match=r"a.jpg: found an unreadable image"):
         load_dataset("coco", root=root).train.take(np.array([0]))
+    (root / "coco" / "annotations" / "instances_val2017.json").write_text("{")
+    with pytest.raises(DataError, match=r"instances_val2017\.json: found an unreadable file"):
+        load_dataset("coco", root=root)

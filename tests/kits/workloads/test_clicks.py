@@ -5,8 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
 
-from d5ray.errors import ConfigurationError, DataError
+from d5ray.errors import DataError
 from d5ray.kits.workloads.datasets.clicks import VALUES, drawn
 from d5ray.kits.workloads.datasets.hashing_trick import hashed
 from d5ray.kits.workloads.events.ranking import area_under_curve
@@ -69,24 +72,29 @@ def test_criteo_is_read_as_it_was_published(tmp_path: Path, name: str) -> None:
     assert (len(few.train), len(few.test)) == (1, 1)
 
 
-def test_what_is_wrong_with_criteo_is_said(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"(?s)'criteo': not found: train.txt"):
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [(text() + "1\t2\n", "row 5 with 2 fields"), (text().replace("100000", "many"), "row 2")],
+)
+def test_a_damaged_row_is_named(rows: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text(rows)
+    with pytest.raises(DataError, match=words):
         load_dataset("criteo", root=tmp_path)
-    with pytest.raises(ConfigurationError, match="cannot be downloaded from here"):
-        load_dataset("criteo", root=tmp_path, download=True)
-    file = tmp_path / "train.txt"
-    file.write_text(text() + "1\t2\n")
-    with pytest.raises(
-        DataError, match=r"train.txt: found row 5 with 2 fields, expected 0 or 1, 13 integers"
-    ):
-        load_dataset("criteo", root=tmp_path)
-    file.write_text(text().replace("100000", "many"))
-    with pytest.raises(DataError, match="found row 2 with invalid literal"):
-        load_dataset("criteo", root=tmp_path)
-    file.write_text(text().splitlines()[0] + "\n")
-    with pytest.raises(DataError, match="found 1 rows, of which 0 are to test"):
-        load_dataset("criteo", root=tmp_path)
-    (tmp_path / "day_0.gz").write_bytes(b"not packed")
-    file.unlink()
-    with pytest.raises(DataError, match=r"day_0.gz: found an unreadable file"):
-        load_dataset("criteo", root=tmp_path)
+
+
+# -- the area under the curve ----------------------------------------------------------------------------
+
+
+@settings(derandomize=True, deadline=None, max_examples=50)
+@given(st.integers(2, 60), st.integers(1, 8), st.integers(0, 2**32))
+def test_it_is_scikit_learns(count: int, levels: int, seed: int) -> None:
+    """With few levels most scores are tied."""
+    rng = np.random.default_rng(seed)
+    scores, positive = rng.integers(0, levels, count) / 3, rng.random(count) < 0.4
+    positive[0], positive[1] = True, False
+    assert area_under_curve(scores, positive) == pytest.approx(roc_auc_score(positive, scores), abs=1e-12)
+
+
+def test_of_one_kind_alone_nothing_can_be_said() -> None:
+    assert area_under_curve(np.arange(3.0), np.ones(3, bool)) is None
+    assert area_under_curve(np.arange(3.0), np.zeros(3, bool)) is None

@@ -15,7 +15,6 @@ from d5ray.experiment import Experiment
 from d5ray.recipes import language_model
 from d5ray.recipes.engine.recipe import Recipe
 from d5ray.recipes.models import GPT, SIZES, gpt_flops
-from tests.conftest import d5ray
 
 TINY: dict[str, Any] = {"vocabulary": 300, "size": "1M", "context": 16, "depth": 2, "width": 32, "heads": 2}
 
@@ -194,27 +193,3 @@ def test_wrong_texts_are_one_sentence(
     with pytest.raises((DataError, ConfigurationError), match=said) as error:
         d5.datasets.load_dataset("tokens", **wrong)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ("dataset.text=nowhere.txt", "no file fits"),
-        ("model.size=2M", "size is '2M'"),
-        ("text=a", "dataset.text"),
-    ],
-)
-def test_wrong_input_ends_the_command_with_3(wrong: str, said: str, tmp_path: Path) -> None:
-    """A file and a size that there are not, and a key that is almost one."""
-    done = d5ray("run", "language_model", "--set", wrong, cwd=tmp_path, env={"D5RAY_HOME": str(tmp_path)})
-    assert done.code == 3 and said in done.err.replace("\n", " "), done.err
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_a_whole_run_reaches_its_quality(tmp_path: Path) -> None:
-    with d5.simulate(recipe().made(), root=tmp_path) as group:
-        group.train(progress=False)
-        verdict = recipe().criteria[0].judge(group.tables())
-    assert verdict.verdict == "PASS", verdict

@@ -112,39 +112,22 @@ def test_the_validation_list_is_in_neither_split(folder: Path) -> None:
     assert load_dataset("speech_commands", root=folder).train.labels.tolist() == [0, 0, 1]
 
 
-def test_what_is_wrong_with_sounds_is_said(folder: Path) -> None:
-    place = folder / "speech_commands"
-    with pytest.raises(DataError, match="no folder for 'maybe', only for no, yes"):
-        load_dataset("speech_commands", root=folder, words=("maybe",))
-    with pytest.raises(
-        DataError, match=f"(?s)not found: a folder a word, testing_list.*place it in {folder}/x"
-    ):
-        load_dataset("speech_commands", root=folder / "x")
-    with pytest.raises(ConfigurationError, match="cannot be downloaded from here: fetch it from http"):
-        load_dataset("speech_commands", root=folder / "x", download=True)
-    write(place / "no" / "0abc_nohash_0.wav", np.zeros(9), rate=8000)
-    (place / "yes" / "0abc_nohash_0.wav").write_bytes(b"RIFF and nothing else")
-    data = load_dataset("speech_commands", root=folder)
-    with pytest.raises(
-        DataError, match=r"no/0abc_nohash_0.wav: found 16 bits at 8000 Hz, expected 16 bits at 16000"
-    ):
-        data.train.take(np.array([0]))
-    with pytest.raises(DataError, match=r"yes/0abc_nohash_0.wav: found an unreadable file"):
-        data.train.take(np.array([2]))
-    (place / "testing_list.txt").write_text("")
-    with pytest.raises(DataError, match=r"no sound of testing_list.txt among 6 of no, yes"):
-        load_dataset("speech_commands", root=folder)
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [
         (lambda: LogMel(bands=400, window=256), "bands that no frequency of its windows falls into"),
-        (lambda: LogMel(lowest=8000.0), "lowest is 8000.0"),
-        (lambda: LogMel().windows(639), "shorter than a window of 640"),
         (lambda: load_dataset("keywords", noise=-1.0), "noise is -1.0"),
     ],
 )
 def test_features_that_make_no_sense_are_refused(make: Any, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         make()
+
+
+def test_what_is_wrong_with_sounds_is_said(folder: Path) -> None:
+    """A word without a folder, and a sound of another rate, by its file."""
+    with pytest.raises(DataError, match="no folder for 'maybe', only for no, yes"):
+        load_dataset("speech_commands", root=folder, words=("maybe",))
+    write(folder / "speech_commands" / "no" / "0abc_nohash_0.wav", np.zeros(9), rate=8000)
+    with pytest.raises(DataError, match=r"no/0abc_nohash_0.wav: found 16 bits at 8000 Hz"):
+        load_dataset("speech_commands", root=folder).train.take(np.array([0]))

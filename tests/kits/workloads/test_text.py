@@ -81,22 +81,11 @@ def test_a_path_without_a_file_is_named(library: Path, paths: object) -> None:
     assert f"no file fits {wrong!r} (seen from {library}): give the path of a file" in str(error.value)
 
 
-def test_an_empty_file_is_too_little_text(library: Path) -> None:
-    (library / "nothing").touch()
-    with pytest.raises(DataError, match=r"found 0 bytes in .*nothing, 0 to train and 0 to test.* = 129 of"):
-        load_dataset("text", paths="nothing")
-    with pytest.raises(DataError, match=r"120 bytes in 3 files from .*a.txt to .*c.md, 108 to train and 12"):
-        load_dataset("text", paths="books")
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"paths": 7}, "paths is 7: it must be a file, a folder or a pattern"),
-        ({"paths": (1, 2)}, "paths is"),
         ({"length": 0}, "length is 0"),
-        ({"length": 2.5}, "length is 2.5"),
-        ({"test_fraction": 0}, "test_fraction is 0"),
         ({"test_fraction": 1.0}, "test_fraction is 1.0"),
         ({"path": "a"}, "did you mean 'paths'"),
     ],
@@ -131,19 +120,6 @@ def test_the_standard_library_is_whole_modules_in_a_fixed_order(tmp_path: Path) 
     order = sorted("abcdefghijkl", key=lambda name: hashlib.sha256(f"{name}.py".encode()).hexdigest())
     assert whole == "".join(40 * name for name in order[:10]).encode()
     assert len(bytes_of(data.test)) == 40
-
-
-def test_every_python_has_a_standard_library() -> None:
-    data = load_dataset("stdlib", most_bytes=100_000, length=50)
-    assert 80_000 < data.train.labels.size + data.test.labels.size < 100_000
-    assert (
-        b"import " in bytes_of(data.train) and data.fingerprint != load_dataset("text", length=50).fingerprint
-    )
-
-
-def test_a_folder_without_modules_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=f"found no module of at most 40000 bytes in {tmp_path}"):
-        load_dataset("stdlib", folder=tmp_path)
 
 
 @pytest.mark.parametrize(
