@@ -1,7 +1,6 @@
 """The site is whole: no warning, no network, every public name, every file, a search, links that lead on"""
 
 import html
-import json
 import re
 import subprocess
 import sys
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 from sphinx.util.inventory import InventoryFile
 
-import d5ray
 from d5ray.names import namespaces
 from docs.tree import folders
 from tests.docs.page import DOCS, REPOSITORY
@@ -46,16 +44,6 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
     assert public - listed == set()
 
 
-def test_tables_and_formulas_of_docstrings_stay_as_they_are(site: Path) -> None:
-    """The parameters of an Experiment in columns, a rule's formula with its signs."""
-    running = (site / "reference" / "running.html").read_text(encoding="utf-8")
-    rows = str(d5ray.Experiment.__doc__).splitlines()
-    (row,) = (each.strip() for each in rows if each.strip().startswith("batch_size "))
-    assert "  " in row and row.partition(";")[0] in running
-    level2 = (site / "reference" / "level2.html").read_text(encoding="utf-8")
-    assert "v ← μ v + g;  x ← x − η v" in level2
-
-
 def test_every_file_is_on_the_map(site: Path) -> None:
     """With the line that it says of itself, in the section of its folder."""
     text = html.unescape(re.sub(r"<[^>]+>", "", (site / "files.html").read_text(encoding="utf-8")))
@@ -65,27 +53,6 @@ def test_every_file_is_on_the_map(site: Path) -> None:
         for name, line in folder.files.items():
             said = " ".join(line.replace("`", "").split())
             assert f"{name} {said}" in words, (folder.path, name)
-
-
-def test_the_search_finds_pages_and_classes(site: Path) -> None:
-    """Its index has the words of lessons, guide and reference, each with its page."""
-    index = (site / "searchindex.js").read_text(encoding="utf-8")
-    found = json.loads(index.removeprefix("Search.setIndex(").rpartition(")")[0])
-    pages = {found["docnames"][at] for at in found["terms"]["gossip"]}
-    assert {"lessons/distributed", "guide/asynchronous"} <= pages
-    assert "d5ray" in found["objects"]
-
-
-def test_links_out_of_the_docs_lead_to_pages_of_the_site(site: Path) -> None:
-    """To the figures and to what is promised; a file of the repository alone is named."""
-    recipes = (site / "guide" / "recipes.html").read_text(encoding="utf-8")
-    memory = (site / "guide" / "microbatches.html").read_text(encoding="utf-8")
-    shared = (site / "guide" / "shared_machines.html").read_text(encoding="utf-8")
-    anchor = "a-step-in-a-quarter-of-the-memory"
-    assert f'href="../results.html#{anchor}"' in memory
-    assert f'id="{anchor}"' in (site / "results.html").read_text(encoding="utf-8")
-    assert 'href="../security.html"' in shared
-    assert "recipes/digits_lenet.py" in recipes and 'href="../../recipes' not in recipes
 
 
 def test_every_picture_of_a_page_is_there(site: Path) -> None:
