@@ -1,7 +1,6 @@
 """Claims about collectives made of messages: their results, bits and bytes; members are threads"""
 
 import queue
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, final
@@ -17,7 +16,6 @@ from d5ray.distributed.communicators.point_to_point.collectives import (
     CollectiveCost,
     Flat,
     Pieces,
-    binomial_children,
     parts,
 )
 from d5ray.distributed.communicators.point_to_point.communicator import OngoingCollective, PointToPoint
@@ -142,87 +140,6 @@ def test_all_members_have_the_same_bits(algorithm: str, size: int) -> None:
         assert rows[::-1].cumsum(axis=0)[-1].tobytes() != in_order.tobytes()
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("elements", ELEMENTS)
-def test_scattered_and_gathered_is_reduced(size: int, elements: int) -> None:
-    """The own part in the order of ranks, then everyone's parts; what was in the others does not matter."""
-    members = group(size)
-    rows = fractions(size, elements)
-    total = rows[0].copy()
-    for row in rows[1:]:
-        total += row
-
-    def both(rank: int) -> Flat:
-        array: Flat = rows[rank].copy()
-        own = members[rank].reduce_scatter(array, "sum")
-        assert array[own].tobytes() == total[own].tobytes()
-        array[: own.start] = np.nan
-        array[own.stop :] = np.nan
-        members[rank].all_gather(array)
-        return array
-
-    for found in together(both, size):
-        assert found.tobytes() == total.tobytes()
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("part", [0, 1, 13])
-def test_all_to_all_is_a_transpose(size: int, part: int) -> None:
-    """Part j of member i is part i of member j afterwards."""
-    members = group(size)
-    given = np.arange(size * size * part).reshape(size, size, part)
-
-    def turn(rank: int) -> Flat:
-        array: Flat = given[rank].reshape(-1).copy()
-        members[rank].all_to_all(array)
-        return array.reshape(size, part)
-
-    assert np.array_equal(np.stack(together(turn, size)), given.transpose(1, 0, 2))
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_broadcast_from_every_root(size: int) -> None:
-    """All have the root's array, whatever theirs held."""
-    members = group(size)
-    rows = fractions(size, 77)
-
-    def cast(rank: int) -> Flat:
-        found = np.stack([rows[rank]] * size)
-        for root in range(size):
-            members[rank].broadcast(found[root], root)
-        return found
-
-    for found in together(cast, size):
-        assert np.array_equal(found, rows)
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_nobody_passes_a_barrier_before_the_last_reaches_it(size: int) -> None:
-    """Each member in turn is the last one: while it is missing, nobody has passed."""
-    for last in range(size):
-        members = group(size)
-        passed = threading.Semaphore(0)
-        gate = threading.Event()
-
-        def wait(
-            rank: int,
-            members: list[Mailboxes] = members,
-            last: int = last,
-            gate: threading.Event = gate,
-            passed: threading.Semaphore = passed,
-        ) -> bool:
-            if rank == last:
-                early = passed.acquire(timeout=0.01)
-                gate.set()
-                members[rank].barrier()
-                return not early
-            members[rank].barrier()
-            passed.release()
-            return gate.is_set()
-
-        assert together(wait, size) == [True] * size
-
-
 # -- what it costs ---------------------------------------------------------------------------------------
 
 
@@ -266,36 +183,6 @@ def test_an_allreduces_traffic_is_what_its_formula_says(algorithm: str, size: in
     assert found == [collectives.allreduce_cost(rank, size, elements, 4) for rank in range(size)]
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_direct_allreduce_sends_as_little_as_any(size: int) -> None:
-    """2 n (P-1)/P bytes a member, the lower bound (Chan et al., doi 10.1002/cpe.1206), in two rounds."""
-    elements = 1000 * size
-    for rank in range(size):
-        cost = collectives.direct_allreduce_cost(rank, size, elements, 4)
-        assert cost.bytes_sent == cost.bytes_received == 2 * elements * 4 * (size - 1) // size
-        assert cost.rounds == 2
-
-
-@pytest.mark.parametrize("size", [2, 4, 8, 16, 1024])
-def test_doubling_takes_as_few_rounds_as_any(size: int) -> None:
-    """log₂ P, the lower bound, when P is a power of two."""
-    assert collectives.recursive_doubling_cost(0, size, 8) == CollectiveCost(
-        8 * (size.bit_length() - 1), 8 * (size.bit_length() - 1), size.bit_length() - 1, size.bit_length() - 1
-    )
-
-
-@pytest.mark.parametrize("size", range(1, 34))
-def test_a_binomial_tree_reaches_everyone_once(size: int) -> None:
-    """Each but the root has one parent, which comes before it; no path is longer than ⌊log₂ P⌋."""
-    depth = {0: 0}
-    for position in range(size):
-        for child in binomial_children(position, size):
-            assert child not in depth and child > position
-            depth[child] = depth[position] + 1
-    assert sorted(depth) == list(range(size))
-    assert max(depth.values()) == collectives.broadcast_cost(0, size, 0, 1).rounds
-
-
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(elements=st.integers(0, 10**6), size=st.integers(1, 1000))
 def test_parts_are_those_of_the_communicator(elements: int, size: int) -> None:
@@ -322,16 +209,3 @@ def test_halves_are_reduced_to_the_same_bits_as_numpys(dtype: Any, operation: st
     nan = np.isnan(expected.astype(np.float32))
     assert nan.any() and np.array_equal(np.isnan(one.astype(np.float32)), nan)
     assert one[~nan].tobytes() == expected[~nan].tobytes()
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "uint64", "bool"])
-def test_other_types_are_reduced_as_numpy_does(dtype: str) -> None:
-    """Sum, min and max, into either source or another array."""
-    one = np.random.default_rng(0).integers(0, 2, 1000).astype(dtype)
-    other = np.random.default_rng(1).integers(0, 2, 1000).astype(dtype)
-    for operation, ufunc in {"sum": np.add, "min": np.minimum, "max": np.maximum}.items():
-        expected = ufunc(one, other)
-        for target in range(3):
-            arrays = [one.copy(), other.copy(), np.zeros_like(one)]
-            reduction(operation, one.dtype)(arrays[0], arrays[1], arrays[target])
-            assert arrays[target].tobytes() == expected.tobytes()

@@ -3,6 +3,8 @@
 import json
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from hashlib import sha256
 from typing import Any
 
@@ -16,7 +18,7 @@ from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import PeerLost
 from tests.distributed.stores import read, written
 from tests.hosts import Host, hosts
-from tests.links import link, without_offloads
+from tests.links import Link, link, without_offloads
 from tests.patience import patience
 
 SECONDS = 20.0  # the time-out, after which a host that does not answer is noticed at the latest
@@ -81,42 +83,39 @@ def finished(processes: list[Any]) -> list[list[dict[str, Any]]]:
     return said
 
 
-@pytest.mark.full
-def test_a_group_over_two_hosts_reduces_and_uses_memory_within_a_host() -> None:
-    """Ranks 0 and 1 on one host, 2 on another: hierarchical; with three hosts named it is sockets."""
-    with hosts(2) as (first, second):
-        rendezvous = Rendezvous("10.213.77.254")
+@contextmanager
+def running(nodes: str, backend: str, ends: str) -> Iterator[tuple[list[Host], list[Any], Link | None]]:
+    """Three members on these nodes, which reduce with this backend: hosts, members, the link to the last."""
+    with ExitStack() as stack:
+        places, way = stack.enter_context(hosts(3)), None
+        rendezvous = stack.enter_context(closing(Rendezvous("10.213.77.254", seconds=SECONDS)))
+        by_node = dict(zip("abc", places, strict=True))
+        if ends == "after few steps":
+            way = stack.enter_context(link(places[2]))
+            for place in places:
+                without_offloads(place)
+        at = [by_node[node] for node in nodes.split(",")]
+        processes = started(at, nodes, ends, rendezvous.address)
         try:
-            for nodes, backend in (("a,a,b", "hierarchical"), ("a,b,c", "socket")):
-                said = finished(started([first, first, second], nodes, "at once", rendezvous.address))
-                assert [lines[0]["backend"] for lines in said] == [backend] * 3
-                assert [lines[0]["last"] for lines in said] == [999.0 * 6] * 3
-                assert all(lines[0]["sent"] > 0 for lines in said)
+            first = json.loads(processes[0].stdout.readline())
+            assert (first["backend"], first["last"]) == (backend, 999.0 * 6) and first["sent"] > 0
+            yield at, processes, way
         finally:
-            rendezvous.close()
+            for process in processes:
+                process.kill()
+                process.communicate()
 
 
 @pytest.mark.slow
 def test_a_host_that_is_unplugged_is_named() -> None:
     """No FIN comes from a host whose cable is pulled; the others know by the time-out who it was."""
-    with hosts(3) as places:
-        rendezvous = Rendezvous("10.213.77.254", seconds=SECONDS)
-        processes = started(places, "a,b,c", "lost", rendezvous.address)
-        try:
-            assert processes[0].stdout is not None
-            assert json.loads(processes[0].stdout.readline())["backend"] == "socket"
-            time.sleep(0.5)
-            pulled = time.time()
-            places[1].unplug()
-            said = finished([processes[0], processes[2]])
-            for lines in said:
-                assert lines[-1]["lost"] == 1
-                assert lines[-1]["at"] - pulled < SECONDS + patience(NOTICED_SECONDS)
-        finally:
-            for process in processes:
-                process.kill()
-                process.communicate()
-            rendezvous.close()
+    with running("a,b,c", "socket", "lost") as (places, processes, _):
+        time.sleep(0.5)
+        pulled = time.time()
+        places[1].unplug()
+        for lines in finished([processes[0], processes[2]]):
+            assert lines[-1]["lost"] == 1
+            assert lines[-1]["at"] - pulled < SECONDS + patience(NOTICED_SECONDS)
 
 
 @pytest.mark.full
@@ -125,25 +124,13 @@ def test_a_partition_shorter_than_the_time_out_is_survived(nodes: str, backend: 
     """8 s without a cable, under a time-out of 20 s: all steps are done, with the result of a run without."""
     found = []
     for apart in (True, False):
-        with hosts(3) as places:
-            rendezvous = Rendezvous("10.213.77.254", seconds=SECONDS)
-            by_node = dict(zip("abc", places, strict=True))
-            at = [by_node[node] for node in nodes.split(",")]
-            processes = started(at, nodes, "after steps", rendezvous.address)
-            try:
-                assert processes[0].stdout is not None
-                assert json.loads(processes[0].stdout.readline())["backend"] == backend
-                if apart:
-                    time.sleep(0.5)
-                    at[2].unplug()
-                    time.sleep(APART_SECONDS)
-                    at[2].plug()
-                found.append([lines[-1]["sha256"] for lines in finished(processes)])
-            finally:
-                for process in processes:
-                    process.kill()
-                    process.communicate()
-                rendezvous.close()
+        with running(nodes, backend, "after steps") as (places, processes, _):
+            if apart:
+                time.sleep(0.5)
+                places[2].unplug()
+                time.sleep(APART_SECONDS)
+                places[2].plug()
+            found.append([lines[-1]["sha256"] for lines in finished(processes)])
     assert found[0] == found[1]
 
 
@@ -152,23 +139,12 @@ def test_a_link_that_is_slow_and_loses_frames_changes_no_bit() -> None:
     """Each frame takes 50 ms, and 5 % are lost: all steps are done, with the result of a good link."""
     found, seconds = [], []
     for delay, share in ((0.0, 0.0), (0.05, 0.05)):
-        with hosts(3) as places, link(places[2]) as way:
-            for place in places:
-                without_offloads(place)
-            rendezvous = Rendezvous("10.213.77.254", seconds=SECONDS)
-            processes = started(places, "a,b,c", "after few steps", rendezvous.address)
-            try:
-                assert processes[0].stdout is not None
-                assert json.loads(processes[0].stdout.readline())["backend"] == "socket"
-                way.worsen(delay, share)
-                begun = time.monotonic()
-                found.append([lines[-1]["sha256"] for lines in finished(processes)])
-                seconds.append(time.monotonic() - begun)
-            finally:
-                for process in processes:
-                    process.kill()
-                    process.communicate()
-                rendezvous.close()
+        with running("a,b,c", "socket", "after few steps") as (_, processes, way):
+            assert way is not None
+            way.worsen(delay, share)
+            begun = time.monotonic()
+            found.append([lines[-1]["sha256"] for lines in finished(processes)])
+            seconds.append(time.monotonic() - begun)
     assert found[0] == found[1]
     assert seconds[1] > FEW * 0.1  # there and back
 
