@@ -181,7 +181,13 @@ def test_subgroups_have_ranks_in_the_order_given(groups: Former, backend: str) -
         part = member.subgroup(ranks)
         assert part.rank == ranks.index(member.rank) and part.size == 2
         summed, rooted, passed, everyone = (np.array([float(member.rank)]) for _ in range(4))
-        before = member.traffic.bytes_sent
+        alone, before = member.subgroup([member.rank]), member.traffic.bytes_sent
+        for each in (alone.allreduce, alone.all_gather, alone.all_to_all, alone.broadcast):
+            each(summed)  # stays as it is
+        alone.neighbor_average(summed)
+        assert alone.reduce_scatter(summed) == slice(0, 1)
+        assert backend == "reference" or member.traffic.bytes_sent == before  # which counts what it keeps
+        alone.close()
         part.allreduce(summed, "sum")
         assert part.traffic is member.traffic and member.traffic.bytes_sent > before
         part.broadcast(rooted, root=0)

@@ -114,6 +114,8 @@ class PointToPoint(Communicator):
     def _collective(
         self, call: Signature, rounds: int, algorithm: Callable[[CollectiveExchange], None]
     ) -> None:
+        if self.size == 1:  # a sub-group of one: nothing moves
+            return
         self._calls.append((self._number + 1, call))
         algorithm(OngoingCollective(self, call, self._number))
         self._moved(sent=0, received=0, messages=0, rounds=rounds)
