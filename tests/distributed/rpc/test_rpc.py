@@ -20,7 +20,6 @@ from d5ray.distributed.rpc.connection import Channel
 from d5ray.distributed.rpc.frames import Bytes, FrameStream, Unexpected
 from d5ray.distributed.rpc.service import (
     HELLO,
-    MAX_HELLO_BYTES,
     MOST_OF_ONE,
     Address,
     Caller,
@@ -29,7 +28,6 @@ from d5ray.distributed.rpc.service import (
     connect,
 )
 from d5ray.distributed.rpc.shared_region import PAGE_BYTES, SharedRegion
-from d5ray.distributed.wire.listener import MOST_STRANGERS
 from d5ray.distributed.wire.proof import Claim, initiate, respond, secured
 from d5ray.distributed.wire.secret import Secret
 from d5ray.distributed.wire.wire import PlainWire, Wire
@@ -37,7 +35,6 @@ from d5ray.errors import AgentError, ConfigurationError, PeerLost
 from tests.conftest import wait_until
 from tests.distributed.elsewhere import elsewhere
 from tests.distributed.leftovers import nothing_left, shared_memory
-from tests.distributed.strangers import ALERT_BYTES, CHALLENGE_BYTES, PROOF_BYTES, Initiator
 from tests.patience import patience
 from tests.together import together
 
@@ -146,27 +143,6 @@ def raw_frame(payload: Bytes, kind: int = ECHO) -> bytes:
             return stream.read()
 
 
-def test_a_frame_may_come_byte_by_byte() -> None:
-    """However the stream is cut, the frame is the same."""
-    payload = numbered(50)
-    raw = raw_frame(payload)
-    with unix_pair() as (left, right):
-
-        def trickle() -> None:
-            for byte in raw:
-                left.sendall(bytes([byte]))
-
-        def receive() -> Bytes:
-            frame = streamed(right).receive(MOST)
-            assert frame == (ECHO, padded((1, 2, 3)), 50)
-            into = np.zeros(50, np.uint8)
-            streamed(right).fill(into)
-            return into
-
-        _, found = together(lambda rank: receive() if rank else trickle(), 2)
-        assert found is not None and np.array_equal(found, payload)
-
-
 def test_an_end_between_frames_is_the_end_and_an_end_within_one_an_error() -> None:
     """Cut behind every byte of a frame: `PeerLost`, but where nothing or all of it has come."""
     raw = raw_frame(numbered(10))
@@ -226,48 +202,6 @@ def test_pieces_of_a_region_are_apart_and_found_again() -> None:
         assert region.offset(np.zeros(3)) is None
     finally:
         region.close_descriptor()
-
-
-def doubles_a_region(pipe: Any, name: str) -> None:
-    """In another process: takes a region over, tells what it found, and doubles every byte."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.connect(name)
-        message, descriptors, _, _ = socket.recv_fds(connection, 8, 1)
-    region = SharedRegion(int.from_bytes(message, "little"), descriptors[0])
-    region.close_descriptor()
-    pipe.send((region.bytes.copy(), shared_memory()))
-    region.bytes *= 2
-    pipe.send("doubled")
-    pipe.recv()
-    del region
-    pipe.send(shared_memory())
-    pipe.recv()
-
-
-def test_two_processes_share_a_region_that_has_no_name() -> None:
-    """Each sees what the other wrote; no file is in /dev/shm; with the last reference the memory is free."""
-    payload, before = numbered(3 * PAGE_BYTES + 7), len(shared_memory())
-    name = f"\0d5ray-test-{os.getpid()}"
-    region = SharedRegion(len(payload))
-    region.bytes[:] = payload
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(name)
-        listener.listen()
-        with elsewhere(doubles_a_region, name) as other:
-            connection, _ = listener.accept()
-            with connection:
-                socket.send_fds(connection, [len(payload).to_bytes(8, "little")], [region.descriptor])
-            found, mapped = other.said()
-            assert np.array_equal(found, payload)
-            assert set(mapped) == {"/memfd:d5ray (deleted)"}
-            assert other.said() == "doubled"
-            assert np.array_equal(region.bytes, payload * 2)
-            assert len(shared_memory()) > before
-            other.tell("let it go")
-            assert other.said() == []
-            region.close_descriptor()
-            del region
-            assert len(shared_memory()) == before
 
 
 # -- services ------------------------------------------------------------------------------------------------
@@ -389,50 +323,6 @@ def test_a_client_speaks_to_the_service_that_it_means_alone(node: str) -> None:
                 connect(address, caller(1, node), {}, None, SECONDS, to=to)
 
 
-def strange(address: Address, near: bool, words: bytes) -> bytes:
-    """What a stranger hears who sends these bytes."""
-    if near:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.connect(address.local)
-    else:
-        connection = socket.create_connection((address.host, address.port))
-    with connection:
-        connection.settimeout(SECONDS)
-        heard = b""
-        try:
-            connection.sendall(words)
-            connection.shutdown(socket.SHUT_WR)
-            while piece := connection.recv(100):
-                heard += piece
-        except TimeoutError:
-            raise
-        except OSError:
-            pass  # it was quick to close
-        return heard
-
-
-@pytest.mark.parametrize("near", [True, False])
-def test_strangers_hear_nothing_and_disturb_nobody(near: bool) -> None:
-    """Garbage, other protocols, half a handshake: the connection is closed, and nobody is served."""
-    watched = Watched()
-    with service(watched) as served, channel(served.address, rank=3) as speaker:
-        asked(speaker, 1, numbered(10))
-        hello = Initiator(ANOTHER, Claim(PURPOSE, served.address.identity, 1)).hello
-        words = {
-            "nothing": (b"", 0),
-            "another protocol": (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n".ljust(200, b"\n"), 0),
-            "garbage": (numbered(1000).tobytes(), 0),
-            "a request before the handshake": (raw_frame(frames.EMPTY), 0),
-            "half a hello": (hello[:-5], 0),
-            "a hello without a proof": (hello, CHALLENGE_BYTES),
-            "a hello with a wrong proof": (hello + numbered(PROOF_BYTES).tobytes(), CHALLENGE_BYTES),
-        }
-        for name, (sent, heard) in words.items():
-            assert heard <= len(strange(served.address, near, sent)) <= heard + ALERT_BYTES, name
-            asked(speaker, 2, numbered(10))
-        assert watched.came == [3]
-
-
 @contextmanager
 def introduced(address: Address, near: bool = True, rank: int = 1) -> Iterator[FrameStream]:
     """A client that has proved itself and has still to introduce itself."""
@@ -443,27 +333,6 @@ def introduced(address: Address, near: bool = True, rank: int = 1) -> Iterator[F
         connection = socket.create_connection((address.host, address.port))
     with closing(initiate(connection, SECRET, Claim(PURPOSE, address.identity, rank), SECONDS)) as wire:
         yield FrameStream(wire)
-
-
-@pytest.mark.parametrize("near", [True, False])
-def test_who_introduces_itself_wrongly_is_turned_away(near: bool) -> None:
-    """Too long, no JSON, a list, another request: the connection is closed, the next one is served."""
-    watched = Watched()
-    introductions = {
-        "too long": (HELLO, b'{"x": "' + b"x" * MAX_HELLO_BYTES + b'"}'),
-        "no JSON": (HELLO, numbered(50).tobytes()),
-        "a deep list": (HELLO, b"[" * 60_000),
-        "a list": (HELLO, b"[1, 2]"),
-        "a request": (ECHO, b"{}"),
-    }
-    with service(watched) as served:
-        for name, (kind, words) in introductions.items():
-            with suppress(ConnectionError), introduced(served.address, near) as wire:
-                wire.send(kind, (), np.frombuffer(words, np.uint8))
-                assert wire.receive(0) is None, name
-        with channel(served.address, rank=2) as speaker:
-            asked(speaker, 1, numbered(10))
-        assert watched.came == [2]
 
 
 def open_files() -> int:
@@ -532,22 +401,6 @@ def test_a_rank_has_few_connections() -> None:
         wait_until(lambda: len(served._connections) == MOST_OF_ONE + 1, NOTICED_SECONDS)
 
 
-@pytest.mark.parametrize("node", [HERE, THERE])
-def test_silent_strangers_hold_nobody_up(node: str) -> None:
-    """Six hundred connections that say nothing: the oldest are ended, and clients come through at once."""
-    with service() as served, ExitStack() as crowd:
-        for _ in range(300):
-            one = crowd.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            one.connect(served.address.local)
-            crowd.enter_context(socket.create_connection((served.address.host, served.address.port)))
-        begin = time.monotonic()
-        with channel(served.address, node=node) as speaker:
-            asked(speaker, 1, numbered(10))
-        assert time.monotonic() - begin < NOTICED_SECONDS
-        strangers = served._listener._strangers
-        wait_until(lambda: sum(map(len, strangers.values())) <= 2 * MOST_STRANGERS, NOTICED_SECONDS)
-
-
 def asks_for_ever(pipe: Any, address: Address, node: str) -> None:
     """In another process: sends large requests, one after the other."""
     region = SharedRegion(1000)
@@ -604,24 +457,6 @@ def of_services() -> list[str]:
     return [
         thread.name for thread in threading.enumerate() if thread.name in ("d5ray-service", "d5ray-serve")
     ]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("node", [HERE, THERE])
-def test_two_hundred_clients_at_once_get_their_own_answers(node: str) -> None:
-    """All connect and ask at the same time, three times each."""
-    clients = 200
-    with service() as served:
-        begin = threading.Barrier(clients)
-
-        def ask(rank: int) -> None:
-            begin.wait(SECONDS)
-            with channel(served.address, node=node, rank=rank) as speaker:
-                for turn in range(3):
-                    payload = numbered(1000 * turn + rank, rank)
-                    assert np.array_equal(asked(speaker, rank, payload), payload)
-
-        together(ask, clients)
 
 
 def may_open_few_files(pipe: Any, few: int) -> None:
@@ -738,21 +573,6 @@ def test_who_does_not_even_accept_is_not_waited_for_longer_than_agreed(near: boo
         assert 0.5 <= time.monotonic() - begin < patience(NOTICED_SECONDS)
 
 
-@pytest.mark.parametrize("node", [HERE, THERE])
-def test_nobody_there_is_an_error_at_once_without_patience_and_later_with(node: str) -> None:
-    """A service that has ended: `PeerLost` at once, or after the patience of half a second."""
-    with service() as served:
-        pass
-    for bound, low in ((0.0, 0.0), (0.5, 0.4)):
-        begin = time.monotonic()
-        with (
-            channel(served.address, node=node, patience=bound) as speaker,
-            pytest.raises(PeerLost, match="did not answer"),
-        ):
-            speaker.call(ECHO)
-        assert low <= time.monotonic() - begin < patience(NOTICED_SECONDS)
-
-
 class Log:
     """A service's requests: it answers with its own number, where it is `silent` but for those of silence."""
 
@@ -857,10 +677,3 @@ def test_closing_a_channel_wakes_who_waits_on_it() -> None:
         woken, closed = together(lambda rank: close() if rank else ask(), 2)
         assert woken - closed < patience(NOTICED_SECONDS)
         assert len(log.asked) == 1
-
-
-def test_addresses_are_near_on_their_own_node_alone() -> None:
-    """And not at all where there is no Unix socket."""
-    address = Address("a", "127.0.0.1", 1, "\0local", "i")
-    nearby = [(address, "a"), (address, "b"), (Address("a", "127.0.0.1", 1, "", "i"), "a"), (address, "")]
-    assert [where.near(node) for where, node in nearby] == [True, False, False, False]
