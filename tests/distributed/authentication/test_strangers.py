@@ -474,40 +474,6 @@ def test_what_is_altered_on_the_way_does_not_count(own: bool) -> None:
 
 
 @pytest.mark.usefixtures("leaves")
-@pytest.mark.parametrize("encrypted", [False, True])
-def test_windows_and_letters_that_leave_the_machine_arrive(encrypted: bool) -> None:
-    """Averages of both directions and letters, under the session's keys, as between processes of one."""
-    store = Store("127.0.0.1", 1, SECRET)
-    groups = [
-        Group("apart", 0, rank, 2, store, nodes=("a", "b"), timeout_seconds=SECONDS, encrypted=encrypted)
-        for rank in range(2)
-    ]
-    first = RemotePeers(np.arange(50.0), Absent(groups[0], d5.topologies.Complete(2)), {})
-    second = RemotePeers(
-        -3 * np.arange(50.0), Absent(groups[1], d5.topologies.Complete(2)), {0: first.address}
-    )
-    try:
-        first.admit(1, second.address)
-        first.average(1)
-        for agent in (first, second):
-            into = np.empty(50)
-            agent.read(into)
-            np.testing.assert_array_equal(into, -np.arange(50.0))
-        with first.held(np.empty(50)):
-            pass
-        first.window[...] = 1.0
-        second.average(0)
-        np.testing.assert_array_equal(first.window, second.window)
-        np.testing.assert_array_equal(first.window, (1 - np.arange(50.0)) / 2)
-        second.post(0, np.arange(5.0), np.arange(3, dtype=np.int32))
-        (letter,) = first.collect(wait_for={1: 1})
-        np.testing.assert_array_equal(letter.arrays[1], [0, 1, 2])
-    finally:
-        first.close()
-        second.close()
-
-
-@pytest.mark.usefixtures("leaves")
 def test_who_wants_encryption_and_who_does_not_do_not_understand_each_other() -> None:
     """Nothing is sent in the clear because one end was not told."""
     server = shard_server(resolved(), range(1), encrypted=True)

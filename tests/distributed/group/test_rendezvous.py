@@ -4,27 +4,21 @@ import asyncio
 import gc
 import json
 import socket
-import struct
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from d5ray.distributed.group import membership
 from d5ray.distributed.group.group import Group, Store
-from d5ray.distributed.group.membership import NEWS_SECONDS, Membership
+from d5ray.distributed.group.membership import Membership
 from d5ray.distributed.group.rendezvous import PURPOSE, Rendezvous
 from d5ray.distributed.wire.proof import LENGTH, Claim, framed, initiate
 from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import ConfigurationError, D5Error, PeerLost
-from tests.distributed.stores import written
-from tests.distributed.strangers import PROOF_BYTES, Between, Initiator
 from tests.patience import patience
 from tests.together import together
 
@@ -72,27 +66,19 @@ def until(happened: Callable[[], bool], seconds: float = NOTICED_SECONDS) -> flo
 # -- values ----------------------------------------------------------------------------------------------
 
 
-def test_every_byte_arrives_as_it_was_put(enter: Enter) -> None:
-    """All 256 of them, none at all, and a hundred thousand."""
-    giver, taker = enter(2)
-    for number, value in enumerate((bytes(range(256)), b"", bytes(range(250)) * 400)):
-        giver.put(f"key {number}", value)
-        assert taker.take(f"key {number}") == value
-
-
 def test_a_value_is_taken_by_all_before_and_after_it_is_put(enter: Enter) -> None:
     """Two members wait for it already, a third asks afterwards; each gets it, also twice."""
-    members = enter(4)
+    members, value = enter(4), bytes(range(256)) * 400
 
     def take(rank: int) -> bytes:
         if rank == 0:
             time.sleep(0.1)
-            members[0].put("key", b"value")
+            members[0].put("key", value)
         elif rank == 3:
             time.sleep(0.2)
         return members[rank].take("key") + members[rank].take("key")
 
-    assert together(take, 4) == [b"valuevalue"] * 4
+    assert together(take, 4) == [value * 2] * 4
 
 
 def test_members_meet_where_another_event_loop_is_the_usual_one() -> None:
@@ -106,17 +92,6 @@ def test_members_meet_where_another_event_loop_is_the_usual_one() -> None:
             Membership(group).leave()
     finally:
         asyncio.set_event_loop_policy(usual)
-
-
-def test_gathered_values_stand_in_the_order_of_ranks(enter: Enter) -> None:
-    """Whoever comes last; a second key does not mix with the first."""
-    members = enter(3)
-
-    def gather(rank: int) -> list[list[bytes]]:
-        time.sleep(0.03 * (2 - rank))
-        return [members[rank].gather(key, f"{key}{rank}".encode()) for key in ("a", "b")]
-
-    assert together(gather, 3) == [[[b"a0", b"a1", b"a2"], [b"b0", b"b1", b"b2"]]] * 3
 
 
 def test_groups_and_epochs_have_values_and_news_of_their_own(enter: Enter) -> None:
@@ -149,49 +124,6 @@ def test_a_value_that_nobody_gives_is_waited_for_no_longer_than_the_time_out(ent
 
 # -- news ------------------------------------------------------------------------------------------------
 
-MEMBER = """
-import sys
-from d5ray.distributed.group.group import Group
-from d5ray.distributed.group.membership import Membership
-from tests.distributed.stores import read
-name, rank, size = sys.argv[1], *map(int, sys.argv[2:4])
-member = Membership(Group(name, 0, rank, size, read(sys.argv[4])))
-member.put("here", b"")
-sys.stdin.read()
-"""
-
-
-def test_a_killed_process_is_told_to_all_with_its_rank(store: Store, enter: Enter) -> None:
-    """Two who wait for a value, one who does not, and one who comes later: all have PeerLost(1)."""
-    members = enter(5, 0, 2, 3, name="killed")
-    process = subprocess.Popen(
-        [sys.executable, "-c", MEMBER, "killed", "1", "5", written(store)],
-        stdin=subprocess.PIPE,
-        cwd=Path(__file__).parents[3],
-    )
-    try:
-        members[0].take("here")
-
-        def live(index: int) -> float:
-            if index == 3:
-                process.kill()
-                return time.monotonic()
-            if index == 2:
-                until(lambda: members[2].failure is not None, 20)
-            with pytest.raises(PeerLost) as caught:
-                members[index].take("never") if index < 2 else members[index].check()
-            assert caught.value.rank == 1
-            return time.monotonic()
-
-        *noticed, killed = together(live, 4)
-        assert max(noticed) - killed < patience(NOTICED_SECONDS)
-    finally:
-        process.kill()
-        process.communicate()
-    (late,) = enter(5, 4, name="killed")
-    until(lambda: late.failure is not None)
-    assert isinstance(late.failure, PeerLost) and late.failure.rank == 1
-
 
 def test_who_fails_first_is_what_all_raise(enter: Enter) -> None:
     """Three fail at once, each with an error of its own: all four have the same one, of its kind."""
@@ -212,15 +144,6 @@ def test_who_fails_first_is_what_all_raise(enter: Enter) -> None:
         with pytest.raises(found[0][0]):
             member.check()
         assert member.explain(PeerLost(None, "a symptom")) is member.failure
-
-
-def test_without_news_a_symptom_explains_itself(enter: Enter) -> None:
-    """After the second in which news spread."""
-    member, _ = enter(2)
-    symptom = PeerLost(1, "a connection broke")
-    begin = time.monotonic()
-    assert member.explain(symptom) is symptom
-    assert NEWS_SECONDS * 0.9 < time.monotonic() - begin < patience(NOTICED_SECONDS)
 
 
 def test_who_listens_for_failure_is_called_once(enter: Enter) -> None:
@@ -299,46 +222,7 @@ def test_a_name_may_be_used_again_when_all_have_left(enter: Enter) -> None:
         second[1].take("key", seconds=0.1)
 
 
-def test_a_rank_that_is_taken_is_refused(enter: Enter) -> None:
-    """Whoever comes second is told; the first one and the group are not disturbed."""
-    members = enter(2)
-    (again,) = enter(2, 1)
-    until(lambda: again.failure is not None)
-    with pytest.raises(ConfigurationError, match="a member with rank 1 already"):
-        again.check()
-    members[1].put("key", b"value")
-    assert members[0].take("key") == b"value"
-    assert members[0].failure is None
-
-
 # -- the server ------------------------------------------------------------------------------------------
-
-STRANGERS = {
-    "silence": b"",
-    "a browser": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "half a frame": struct.pack("!I", 100) + b"half",
-    "a gigabyte": struct.pack("!I", 2**30) + b"x" * 1000,
-    "no JSON": struct.pack("!I", 4) + b"\xff\xfe\xfd\xfc",
-    "no list": struct.pack("!I", 2) + b"{}",
-    "a deep list": struct.pack("!I", 200_000) + b"[" * 200_000,
-    "half a handshake": struct.pack("!8s32s", b"d5ray\0\0\1", b"half"),
-    "no proof": Initiator(Secret.new(), Claim(PURPOSE, "x/0", 0)).hello + bytes(PROOF_BYTES),
-    "another purpose": Initiator(Secret.new(), Claim("gossip", "x/0", 0)).hello + bytes(PROOF_BYTES),
-}
-
-
-@pytest.mark.parametrize("stranger", STRANGERS)
-def test_strangers_are_ignored(store: Store, enter: Enter, stranger: str) -> None:
-    """A group that is there, and one that comes afterwards, work as if nothing had been sent."""
-    before = enter(2, name=f"before {stranger}")
-    connection = socket.create_connection((store.host, store.port), timeout=5)
-    with connection, suppress(ConnectionError):  # it was quick to close
-        connection.sendall(STRANGERS[stranger])
-        with suppress(OSError):  # that it is not connected any more
-            connection.shutdown(socket.SHUT_WR)
-        while connection.recv(1000):
-            pass
-    work(before, enter(2, name=f"after {stranger}"))
 
 
 def work(*groups: list[Membership]) -> None:
@@ -467,31 +351,6 @@ def test_who_does_not_know_the_secret_learns_who_is_there_from_neither_end(store
         Membership(Group("g", 0, 0, 2, elsewhere))
 
 
-def test_frames_that_come_again_or_in_another_order_end_the_connection(store: Store) -> None:
-    """A recorded frame is sent twice, two are exchanged, one is altered: nothing of it counts."""
-    for kind in ("twice", "exchanged", "altered"):
-        sent: list[bytes] = []
-        begun = threading.Event()
-
-        def alter(
-            piece: bytes, own: bool, kind: str = kind, sent: list[bytes] = sent, begun: Any = begun
-        ) -> bytes:
-            if not own or not begun.is_set():
-                return piece
-            sent.append(piece)
-            if kind == "exchanged":
-                return b"" if len(sent) == 1 else piece + sent[0]
-            return piece * 2 if kind == "twice" else piece[:-1] + bytes([piece[-1] ^ 1])
-
-        with closing(Between(store.host, store.port, alter)) as between:
-            raw = Raw(Store("127.0.0.1", between.port, store.secret))
-            begun.set()
-            raw.say(ENTER)
-            time.sleep(0.05)
-            raw.say(["failed", "ConfigurationError", None, "forged"])
-            assert raw.heard() == []
-
-
 def test_a_crowd_of_silent_strangers_holds_nobody_up(enter: Enter, store: Store) -> None:
     """A thousand connections that say nothing, or a byte now and then: groups form and work as before."""
     begin = time.monotonic()
@@ -596,16 +455,3 @@ def test_a_group_without_a_store_is_refused() -> None:
     """With what to give."""
     with pytest.raises(ConfigurationError, match="'g' has no store: give the address of a Rendezvous"):
         Membership(Group("g", 0, 0, 2))
-
-
-def test_a_server_is_closed_before_it_serves() -> None:
-    """At once, again and again: its thread ends without an error, and nobody listens any more."""
-    for _ in range(50):
-        rendezvous = Rendezvous()
-        rendezvous.close()
-        assert not rendezvous._thread.is_alive()
-        with (
-            pytest.raises(OSError),
-            socket.create_connection((rendezvous.address.host, rendezvous.address.port)),
-        ):
-            pass

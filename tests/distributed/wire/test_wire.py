@@ -196,26 +196,6 @@ def recorded(service: Service) -> tuple[bytes, bytes]:
         return bytes(between.heard[0]), bytes(between.heard[1])
 
 
-def test_a_handshake_that_was_recorded_opens_nothing(service: Service) -> None:
-    """Replayed whole, cut short, piece by piece, or sent back to where it came from: nobody is served."""
-    client, server = recorded(service)
-    met = len(service.met)
-    pieces = [client, server, server + client, *(client[:cut] for cut in range(0, len(client), 97))]
-    for said in pieces:
-        with service.connected() as stranger, suppress(OSError):
-            stranger.sendall(said)
-            stranger.shutdown(socket.SHUT_WR)
-            while stranger.recv(4096):
-                pass
-    with service.connected() as first, service.connected() as second, suppress(OSError):
-        first.sendall(client[:600])
-        second.sendall(first.recv(4096))  # two of this end's own
-        first.sendall(second.recv(4096))
-        first.recv(4096)
-    assert len(service.met) == met
-    service.pair()
-
-
 @settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(at=st.integers(0, 2500), bit=st.integers(0, 7), own=st.booleans())
 def test_no_bit_can_be_altered_before_or_after_the_proof(at: int, bit: int, own: bool) -> None:
