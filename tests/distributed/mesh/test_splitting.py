@@ -38,7 +38,6 @@ from d5ray.operators.collectives import DOMAIN, Collectives
 from tests.distributed.elsewhere import elsewhere
 from tests.distributed.forming import Former, former, on_all
 from tests.distributed.splits import BOUNDS, Pass, check, check_split, close, run
-from tests.docs.guide import GUIDE, code
 from tests.frameworks.small_networks import BATCH, FRAMEWORKS, LOSS, Array, case, executor
 
 SIZES = {"batch": BATCH}
@@ -73,10 +72,6 @@ CASES: dict[str, tuple[str, Plan, int]] = {
 }
 
 
-# In threads of one process no more parts share TensorFlow's pool, which has a thread for each core.
-IN_TWO_PARTS = [name for name, (_, _, parts) in CASES.items() if parts == 2]
-
-
 @pytest.fixture(scope="module")
 def groups() -> Iterator[Former]:
     with former() as made:
@@ -101,20 +96,6 @@ def test_the_parts_give_what_the_whole_network_gives(groups: Former, framework: 
     forward = sum(each.direction == "forward" for each in listed)
     assert [each.operations for each in found] == [(len(listed), forward)] * splitting.parts
     assert any(isinstance(each, Divided) for each in splitting.parameters.values()) or name == "samples"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("framework", FRAMEWORKS[2:])
-@pytest.mark.parametrize("name", IN_TWO_PARTS)
-def test_the_parts_give_it_in_a_graph_of_operations(groups: Former, framework: str, name: str) -> None:
-    """Whose exchanges are put in the order in which they were written down."""
-    checked(groups, framework, CASES[name], "float64")
-
-
-@pytest.mark.parametrize("framework", ["numpy", "torch"])
-@pytest.mark.parametrize("name", ["channels with statistics", "blocks"])
-def test_the_parts_give_the_same_in_float32(groups: Former, framework: str, name: str) -> None:
-    checked(groups, framework, CASES[name], "float32")
 
 
 def test_parts_that_meet_over_sockets(groups: Former) -> None:
@@ -144,21 +125,19 @@ def test_a_block_of_a_transformer_exchanges_what_megatron_says(groups: Former) -
 
 @pytest.mark.parametrize("name", ["columns behind columns", "rows behind rows", "convolutions by samples"])
 def test_the_bytes_that_are_sent_are_those_of_the_formula(groups: Former, name: str) -> None:
-    """Of two parts, for which every backend sends what must be sent."""
+    """Of two parts, for which every backend sends what must be sent.
+
+    What is gathered for parts has its gradients summed in parts: no allreduce of which a part is taken.
+    """
     network, plan, _ = CASES[name]
     splitting, found = checked(groups, "numpy", (network, plan, 2), "float64")
     listed = exchanges(splitting)
-    assert {"all_gather", "reduce_scatter", "allreduce"} >= {each.collective for each in listed}
+    if name == "columns behind columns":
+        called = [(each.direction, each.collective) for each in listed]
+        assert called == [*[("forward", "all_gather")] * 2, ("backward", "reduce_scatter")]
     total = sum(each.sent_bytes(SIZES) for each in listed)
     assert [each.bytes_sent for each in found] == [total] * 2
     assert total == sum(d5.networks.exchange_table(splitting, SIZES)["sent_bytes"].to_pylist())
-
-
-def test_what_is_gathered_for_parts_has_its_gradients_summed_in_parts(groups: Former) -> None:
-    """Columns behind columns: a reduce_scatter instead of an allreduce of which a part is taken."""
-    splitting, _ = checked(groups, "numpy", CASES["columns behind columns"], "float64")
-    called = [(each.direction, each.collective) for each in exchanges(splitting)]
-    assert called == [("forward", "all_gather"), ("forward", "all_gather"), ("backward", "reduce_scatter")]
 
 
 def test_a_sum_of_which_parts_are_read_is_made_in_parts(groups: Former) -> None:
@@ -200,13 +179,13 @@ WAYS: dict[str, tuple[Division, ...]] = {
 @pytest.mark.parametrize(
     "name", ["mlp", "lenet", "resnet8", "transformer", "lstm", "unet", "mobilenet", "vgg11"]
 )
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_plans_drawn_at_random(groups: Former, name: str, seed: int) -> None:
     """Whatever is divided in whatever way gives what the whole gives, with the calls that are listed."""
     found, random = case(name, "float64"), np.random.default_rng(seed)
     plan: dict[str, Division] = {}
     for node in found.network.nodes:
-        if node.type in WAYS and random.random() < (0.2, 0.5, 0.9, 1.0)[seed]:
+        if node.type in WAYS and random.random() < (0.4, 1.0)[seed]:
             drawn = {**plan, node.name: WAYS[node.type][random.integers(len(WAYS[node.type]))]}
             with suppress(ConfigurationError):  # sizes that two parts do not divide
                 Splitting(found.network, drawn, 2)
@@ -291,20 +270,6 @@ def test_a_part_survives_being_written_and_read(groups: Former) -> None:
     assert {node.domain for node in again.nodes} == {"", DOMAIN}
     assert tuple(again.parameters) == tuple(part.parameters) == tuple(found.network.parameters)
     assert again.inputs == part.inputs and again.outputs == part.outputs == found.network.outputs
-
-
-def test_the_listing_of_the_guide_gives_the_gradients_of_the_whole() -> None:
-    """In float64: what the page makes its network and batch of is left out."""
-    found = case("mlp", "float64")
-    (page,) = (page for page in GUIDE if page.stem == "splitting")
-    before, made, behind = code(page).partition("network = network_by_name")
-    _, made, behind = (made + behind).partition("% 3\n")
-    assert made
-    names: dict[str, Any] = {"network": found.network, "x": found.inputs, "y": found.labels}
-    exec(before + behind, names)
-    close(names["whole"], run("torch", found.network, found.given).gradients, 1e-10)
-    assert names["travels"].num_rows == 1
-    assert names["holds"]["layout"].to_pylist()[:2] == ["divided along axis 0"] * 2
 
 
 def test_one_part_is_the_whole_network() -> None:

@@ -1,9 +1,8 @@
 """Claims about pipelines: their results are those of one place, whatever cut, schedule and world"""
 
 import itertools
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -35,7 +34,6 @@ from tests.distributed.forming import Former, former, on_all
 from tests.distributed.pipelines import (
     ENDS,
     LOSS,
-    TIED,
     Result,
     batch,
     check_equal,
@@ -82,13 +80,6 @@ def expected(whole: Network) -> dict[int, Result]:
     return {micro: in_one_piece(whole, BATCHES, micro) for micro in MICRO_BATCHES}
 
 
-@pytest.mark.parametrize(
-    "recomputed",
-    [
-        pytest.param({1: (False,), 3: (True,), 4: (True,), 8: (False,)}, id="some"),
-        pytest.param(dict.fromkeys(MICRO_BATCHES, (False, True)), id="every", marks=pytest.mark.slow),
-    ],
-)
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=repr)
 def test_every_schedule_gives_what_one_piece_gives(
@@ -97,11 +88,10 @@ def test_every_schedule_gives_what_one_piece_gives(
     expected: dict[int, Result],
     schedule: PipelineSchedule,
     stages: int,
-    recomputed: dict[int, tuple[bool, ...]],
 ) -> None:
     """With Dropout, BatchNormalization, a tied weight, skip edges, unequal micro-batches, and recomputed."""
     group = groups.members("shared_memory" if stages > 1 else "auto", stages)
-    for micro_batches, recompute in ((m, r) for m, choices in recomputed.items() for r in choices):
+    for micro_batches, recompute in ((1, False), (3, True), (4, True), (8, False)):
 
         def own(
             member: Communicator, micro_batches: int = micro_batches, recompute: bool = recompute
@@ -193,16 +183,6 @@ def test_evaluating_changes_nothing_that_is_trained(groups: Former, whole: Netwo
             return trained(executor, BATCHES)
 
     check_equal(on_all(groups.members("shared_memory", 2), own), in_one_piece(whole, BATCHES, 4), 1e-10)
-
-
-def test_tied_weights_stay_equal_to_the_last_bit(groups: Former, whole: Network) -> None:
-    def own(member: Communicator) -> dict[str, Any]:
-        with pipeline(whole, member, OneFOneB(), 4) as executor:
-            return trained(executor, BATCHES * 5).parameters
-
-    found = [each[TIED] for each in on_all(groups.members("shared_memory", 4), own) if TIED in each]
-    assert len(found) == 2
-    np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("schedule", [*SCHEDULES, FirstInLastOut()], ids=repr)
@@ -333,28 +313,6 @@ def test_on_the_virtual_clock_the_bubble_is_the_formulas(
             assert 0 <= stage.wait <= stage.idle + 1e-9
 
 
-def test_in_real_time_the_bubble_is_that_of_the_execution_with_what_was_measured(
-    groups: Former, whole: Network
-) -> None:
-    """Actions that take long: what else happens between them is little beside it."""
-    times = {"forward": [0.02, 0.01], "backward": [0.02, 0.03]}
-
-    def own(member: Communicator) -> Any:
-        def takes(action: Action, samples: int) -> float:
-            return times["forward" if isinstance(action, Forward) else "backward"][member.rank]
-
-        with pipeline(whole, member, GPipe(), 4, takes=takes) as executor:
-            for _ in range(2):  # the first pass builds code
-                executor.inference_and_backprop(*batch(8))
-            return executor.last_pass
-
-    found = on_all(groups.members("shared_memory", 2), own)[0]
-    predicted = GPipe().predicted(2, 4, *found.by_piece())
-    assert found.seconds == pytest.approx(predicted.seconds, rel=0.2)
-    assert found.bubble == pytest.approx(predicted.bubble, abs=0.1)
-    assert "stage 1" in str(found) and "bubble" in str(found)
-
-
 def test_one_forward_one_backward_keeps_fewer_activations(groups: Former, whole: Network) -> None:
     def peak(schedule: PipelineSchedule) -> list[int]:
         def own(member: Communicator) -> int:
@@ -399,13 +357,6 @@ def _ending(groups: Former, whole: Network, backend: str, trouble: Any) -> list[
 
 @pytest.mark.full
 @pytest.mark.parametrize("backend", ["shared_memory", "socket"])
-def test_a_stage_that_leaves_ends_the_others(groups: Former, whole: Network, backend: str) -> None:
-    for name, seconds in _ending(groups, whole, backend, lambda member: member.close()):
-        assert name == "PeerLost" and seconds < patience(NOTICED_SECONDS)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("backend", ["shared_memory", "socket"])
 def test_a_stage_that_raises_ends_the_others(groups: Former, whole: Network, backend: str) -> None:
     def raises(member: Communicator) -> None:
         raise ZeroDivisionError
@@ -415,110 +366,40 @@ def test_a_stage_that_raises_ends_the_others(groups: Former, whole: Network, bac
     assert max(seconds for _, seconds in found) < patience(NOTICED_SECONDS)
 
 
-def test_a_stage_that_is_silent_ends_the_others_after_the_time_out(groups: Former, whole: Network) -> None:
-    waited = threading.Event()
-
-    def own(member: Communicator) -> str:
-        with pipeline(whole, member, OneFOneB(), 4) as executor:
-            if member.rank == 1:
-                waited.wait(patience(20))
-                return "silent"
-            begin = time.monotonic()
-            with pytest.raises(PeerLost):
-                executor.inference_and_backprop(*batch(8))
-            waited.set()
-            return f"{time.monotonic() - begin:.0f}"
-
-    assert on_all(groups.form("shared_memory", 2, timeout_seconds=1.0), own) == ["1", "silent"]
-
-
-def test_nothing_is_left_behind(whole: Network) -> None:
-    before = {thread.name for thread in threading.enumerate()}
-    with former() as made:
-
-        def own(member: Communicator) -> None:
-            with pipeline(whole, member, GPipe(), 4) as executor:
-                executor.inference_and_backprop(*batch(8))
-
-        on_all(made.form("shared_memory", 3), own)
-    deadline = time.monotonic() + patience(NOTICED_SECONDS)
-    while left := {t.name for t in threading.enumerate()} - before:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.01)
-
-
-@pytest.mark.parametrize(
-    ("stages", "count", "schedule", "micro_batches", "says"),
-    [
-        (2, 2, GPipe(), 0, "micro_batches is 0"),
-        (3, 2, GPipe(), 4, r"over 3 stages needs 3 pieces, and the network is cut into 2: cut it into 3"),
-        (2, 3, Interleaved(2), 4, r"over 2 stages needs 4 pieces, 2 a stage, and the network is cut into 3"),
-        (2, 2, "1f1b", 4, r"schedule is '1f1b': it must be a PipelineSchedule"),
-    ],
-)
-def test_what_does_not_fit_is_refused(
-    groups: Former, whole: Network, stages: int, count: int, schedule: Any, micro_batches: int, says: str
-) -> None:
-    def own(member: Communicator) -> None:
-        executor = in_numpy.from_pieces(cut(whole, count)[min(member.rank, count - 1) :: stages])
-        with pytest.raises(ConfigurationError, match=says):
-            PipelineExecutor(executor, member, schedule, micro_batches, ENDS, LOSS)
-
-    on_all(groups.form("shared_memory", stages), own)
-
-
-def test_pieces_of_another_stage_are_refused(groups: Former, whole: Network) -> None:
-    def own(member: Communicator) -> None:
-        executor = in_numpy.from_pieces([cut(whole, 2)[0]])
-        error = "stage 1 of 2 computes the pieces .1., and its executor has .0." if member.rank else "left"
-        with pytest.raises(D5Error, match=error):
-            PipelineExecutor(executor, member, GPipe(), 4, ENDS, LOSS)
-
-    on_all(groups.form("shared_memory", 2), own)
+WRONG: dict[str, Callable[[int], dict[str, Any]]] = {  # what stage `rank` of two gives; words of the error
+    "micro_batches is 0": lambda rank: {"micro_batches": 0},
+    "over 2 stages needs 4 pieces, 2 a stage, and the network is cut into 2": lambda rank: {
+        "schedule": Interleaved(2)
+    },
+    "schedule is '1f1b': it must be a PipelineSchedule": lambda rank: {"schedule": "1f1b"},
+    "differ in micro_batches: stage 0 has 4, stage 1 has 5": lambda rank: {"micro_batches": 4 + rank},
+    "differ in schedule: stage 0 has GPipe with .*, stage 1 has OneFOneB with": lambda rank: {
+        "schedule": (GPipe(), OneFOneB())[rank]
+    },
+    r"not of one cut: only piece . has it that 'tanh.\.out'": lambda rank: {  # each has cut it for itself
+        "cut": Cut((f"begin{3 + rank}",))
+    },
+    "makes 'score': did you mean 'scores'": lambda rank: {
+        "ends": NetworkEnds("x", "score", "labels", "loss")
+    },
+    "stage 1 of 2 computes the pieces .1., and its executor has .0.|left": lambda rank: {"piece": 0},
+}
 
 
 @pytest.mark.parametrize("backend", ["shared_memory", "socket", "simulated"])
-def test_stages_that_differ_are_told_in_what(groups: Former, whole: Network, backend: str) -> None:
+@pytest.mark.parametrize("says", WRONG)
+def test_what_does_not_fit_or_differs_is_refused_on_all(
+    groups: Former, whole: Network, says: str, backend: str
+) -> None:
     def own(member: Communicator) -> None:
-        executor = in_numpy.from_pieces([cut(whole, 2)[member.rank]])
-        with pytest.raises(ConfigurationError, match="differ in micro_batches: stage 0 has 4, stage 1 has 5"):
-            PipelineExecutor(executor, member, GPipe(), 4 + member.rank, ENDS, LOSS)
+        wrong = WRONG[says](member.rank)
+        parts = pieces(whole, wrong["cut"]) if "cut" in wrong else cut(whole, 2)
+        executor = in_numpy.from_pieces([parts[wrong.get("piece", member.rank)]])
+        schedule, micro_batches = wrong.get("schedule", GPipe()), wrong.get("micro_batches", 4)
+        with pytest.raises(D5Error, match=says):
+            PipelineExecutor(executor, member, schedule, micro_batches, wrong.get("ends", ENDS), LOSS)
 
     on_all(groups.form(backend, 2), own)
-
-
-def test_stages_with_different_schedules_are_told_so(groups: Former, whole: Network) -> None:
-    def own(member: Communicator) -> None:
-        executor = in_numpy.from_pieces([cut(whole, 2)[member.rank]])
-        schedule = (GPipe(), OneFOneB())[member.rank]
-        words = "differ in schedule: stage 0 has GPipe with .*, stage 1 has OneFOneB with"
-        with pytest.raises(ConfigurationError, match=words):
-            PipelineExecutor(executor, member, schedule, 4, ENDS, LOSS)
-
-    on_all(groups.form("shared_memory", 2), own)
-
-
-def test_stages_of_different_cuts_are_refused(groups: Former, whole: Network) -> None:
-    """As where each stage has balanced the network for itself, by times that it has measured."""
-
-    def own(member: Communicator) -> None:
-        parts = pieces(whole, Cut((f"begin{3 + member.rank}",)))
-        executor = in_numpy.from_pieces([parts[member.rank]])
-        with pytest.raises(
-            ConfigurationError, match=r"not of one cut: only piece . has it that 'tanh.\.out'"
-        ):
-            PipelineExecutor(executor, member, GPipe(), 4, ENDS, LOSS)
-
-    on_all(groups.form("shared_memory", 2), own)
-
-
-def test_an_unknown_result_is_named(groups: Former, whole: Network) -> None:
-    def own(member: Communicator) -> None:
-        executor = in_numpy.from_pieces([cut(whole, 2)[member.rank]])
-        with pytest.raises(ConfigurationError, match="makes 'score': did you mean 'scores'"):
-            PipelineExecutor(executor, member, GPipe(), 4, NetworkEnds("x", "score", "labels", "loss"), LOSS)
-
-    on_all(groups.form("shared_memory", 2), own)
 
 
 def test_an_empty_batch_is_refused_and_the_pipeline_goes_on(groups: Former, whole: Network) -> None:

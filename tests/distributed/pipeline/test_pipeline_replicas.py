@@ -1,10 +1,6 @@
 """Claims about replicas that are pipelines: distributed optimizers train them as they train single places"""
 
 import copy
-import multiprocessing
-import os
-import signal
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,18 +10,13 @@ import pytest
 import d5ray as d5
 import d5ray.frameworks.numpy as in_numpy
 from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.group.group import Group
-from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.pipeline.schedules import OneFOneB
 from d5ray.networks.network import Network
 from d5ray.training.batches.batch import Batch
 from tests.distributed.forming import Former, former, on_all
 from tests.distributed.pipelines import batch, cut, named, network, one_pass, pipeline
-from tests.distributed.stage_process import train_until_a_stage_is_lost
-from tests.patience import patience
 
 RATE, STEPS, MICRO_BATCHES, SEED = 0.1, 3, 3, 5
-NOTICED_SECONDS = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -93,49 +84,3 @@ def test_two_replicas_of_two_stages_train_as_two_places(
         replicas.close()
 
     on_all(groups.form(backend, 4), own)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["shared_memory", "socket"])
-def test_a_stage_that_is_killed_ends_the_others(backend: str) -> None:
-    context = multiprocessing.get_context("spawn")
-    rendezvous = Rendezvous()
-    pipes = [context.Pipe(duplex=False) for _ in range(3)]
-    stages = [
-        context.Process(
-            target=train_until_a_stage_is_lost,
-            args=(
-                backend,
-                Group("stages", 0, rank, 3, rendezvous.address, timeout_seconds=60.0),
-                pipes[rank][1],
-            ),
-            daemon=True,
-        )
-        for rank in range(3)
-    ]
-
-    def said(rank: int, seconds: float) -> Any:
-        assert pipes[rank][0].poll(seconds), f"stage {rank} says nothing for {seconds} s"
-        return pipes[rank][0].recv()
-
-    try:
-        for stage in stages:
-            stage.start()
-        assert [said(rank, 120) for rank in range(3)] == ["trains"] * 3
-        assert stages[1].pid is not None
-        os.kill(stages[1].pid, signal.SIGKILL)
-        begin = time.monotonic()
-        assert [said(rank, 20) for rank in (0, 2)] == [1, 1]
-        assert time.monotonic() - begin < patience(NOTICED_SECONDS)
-        for rank in (0, 2):
-            stages[rank].join(20)
-            assert stages[rank].exitcode == 0
-    finally:
-        for stage in stages:
-            if stage.is_alive():
-                stage.kill()
-            stage.join(5)
-        for pipe in pipes:
-            for end in pipe:
-                end.close()
-        rendezvous.close()

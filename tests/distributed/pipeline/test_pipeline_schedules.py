@@ -92,17 +92,6 @@ def test_every_schedule_ends_for_all_stages_and_micro_batches(schedule: Pipeline
             assert _finished_under_rendezvous(actions, schedule.chunks) == whole
 
 
-@pytest.mark.parametrize("schedule", EVERY, ids=repr)
-def test_gradients_are_added_in_the_same_order_by_every_schedule(schedule: PipelineSchedule) -> None:
-    for stages in STAGES:
-        for micro_batches in MICRO_BATCHES:
-            for own in schedule.actions(stages, micro_batches):
-                for kind in (Forward, Backward):
-                    for chunk in range(schedule.chunks):
-                        order = [a.micro for a in own if isinstance(a, kind) and a.chunk == chunk]
-                        assert order == list(range(micro_batches))
-
-
 def _formula(schedule: PipelineSchedule, stages: int, micro_batches: int) -> Fraction:
     if isinstance(schedule, NaiveModelParallelism):
         return Fraction(stages - 1, stages)
@@ -123,10 +112,6 @@ def test_executed_with_equal_times_the_bubble_is_the_formulas(
                 assert schedule.bubble(stages, micro_batches) == pytest.approx(float(idle), abs=1e-12)
             else:
                 assert idle >= _formula(schedule, stages, micro_batches)
-
-
-def test_an_uneven_last_group_of_an_interleaved_pipeline_costs_what_its_execution_says() -> None:
-    assert Interleaved(2).bubble(4, 6) == Interleaved(2).predicted(4, 6).bubble > 3 / (2 * 6 + 3)
 
 
 @pytest.mark.parametrize("schedule", EVERY, ids=repr)
@@ -193,27 +178,16 @@ F, B = Forward, Backward
         ([[F(0, 0), B(0, 0)], [B(0, 0), F(0, 0)]], "stage 1 .* backward pass .* before its forward pass"),
         ([[F(0, 0), F(0, 0), B(0, 0)], []], "stage 0 .* has the forward pass .* twice"),
         ([[F(0, 0), F(1, 0)], []], "micro-batch 0 in chunk 1, and there is no such"),
+        ([[F(0, 1), F(0, 0), B(0, 0), B(0, 1)], []], "running statistics follow the order"),
+        (
+            [[F(0, 0), B(0, 0), F(0, 1), B(0, 1)], [F(0, 0), F(0, 1), B(0, 0), B(0, 1)]],
+            "stage 0 waits to begin the backward .* 0 .*; stage 1 waits to begin the forward .* 1",
+        ),
     ],
 )
 def test_a_schedule_that_is_wrong_is_refused_by_stage_and_action(stages: Any, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
-        _Own(stages).actions(2, 1)
-
-
-def test_stages_that_wait_for_one_another_are_refused() -> None:
-    one = [F(0, 0), B(0, 0), F(0, 1), B(0, 1)]
-    other = [F(0, 0), F(0, 1), B(0, 0), B(0, 1)]
-    with pytest.raises(
-        ConfigurationError,
-        match=r"stage 0 waits to begin the backward pass of micro-batch 0 .*; stage 1 waits to begin the "
-        "forward pass of micro-batch 1",
-    ):
-        _Own([one, other]).actions(2, 2)
-
-
-def test_micro_batches_out_of_order_are_refused_for_the_sake_of_running_statistics() -> None:
-    with pytest.raises(ConfigurationError, match="running statistics follow the order"):
-        _Own([[F(0, 1), F(0, 0), B(0, 0), B(0, 1)]]).actions(1, 2)
+        _Own(stages).actions(2, len(stages[0]) // 2)
 
 
 def test_a_schedule_of_ones_own_has_its_bubble_and_memory_counted() -> None:
@@ -270,7 +244,3 @@ def test_the_picture_has_every_action_in_its_row_and_none_over_another(
     assert len(rows) == 3
     for spans in rows.values():
         assert all(after[0] >= before[1] for before, after in pairwise(spans))
-
-
-def test_a_pass_that_nobody_could_read_is_not_drawn_unasked() -> None:
-    assert GPipe().predicted(64, 64)._repr_svg_() is None
