@@ -5,24 +5,28 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.point_to_point import collectives
-from d5ray.distributed.communicators.point_to_point.collectives import CollectiveCost
+from d5ray.distributed.communicators.point_to_point.collectives import CollectiveCost, parts
+from d5ray.distributed.communicators.point_to_point.reduction import reduction
 from d5ray.distributed.communicators.socket.communicator import Sockets
 from d5ray.distributed.communicators.socket.transfer import INLINE_BYTES
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.distributed.traffic import Traffic
-from d5ray.errors import ConfigurationError, PeerLost
+from d5ray.errors import PeerLost
 from tests.distributed.forming import Former, former, on_all
 from tests.patience import patience
 from tests.together import together
 
 Array = np.ndarray[Any, Any]
+SIZES = [2, 3, 4, 5, 7, 8]
 SMALL, LARGE = 7, 3 * INLINE_BYTES // 4 + 1  # elements of float32 that go with their header and after it
 NOTICED_SECONDS = 5.0  # within which everyone must know what went wrong
 Work = Callable[[Communicator], Any]
@@ -54,18 +58,75 @@ def moved(group: list[Communicator], work: Work) -> list[CollectiveCost]:
     return on_all(group, one)
 
 
-@pytest.mark.parametrize("size", [2, 3])
-@pytest.mark.parametrize("elements", [SMALL, LARGE])
-def test_payload_alone_is_counted(groups: Former, size: int, elements: int) -> None:
-    """To the byte what the algorithms' formulas say: headers are the sockets' affair."""
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("algorithm", ["doubling", "direct"])
+def test_an_allreduce_has_the_bits_and_the_bytes_of_its_algorithm(
+    groups: Former, monkeypatch: pytest.MonkeyPatch, size: int, algorithm: str
+) -> None:
+    """Directly, sums are in the order of the ranks, whoever sums a part; payload alone is counted."""
+    monkeypatch.setattr(collectives, "doubling_is_faster", lambda size, nbytes: algorithm == "doubling")
     group = groups.members("socket", size)
-    array = np.ones(elements, np.float32)
-    reduced = moved(group, lambda member: member.allreduce(array.copy(), "mean"))
-    assert reduced == [collectives.allreduce_cost(rank, size, elements, 4) for rank in range(size)]
-    cast = moved(group, lambda member: member.broadcast(array.copy(), 1))
-    assert cast == [collectives.broadcast_cost(rank, size, 1, 4 * elements) for rank in range(size)]
-    waited = moved(group, lambda member: member.barrier())
-    assert waited == [collectives.recursive_doubling_cost(rank, size, 0) for rank in range(size)]
+    for elements in (0, 1, SMALL, LARGE):
+        rows = np.random.default_rng([size, elements]).standard_normal((size, elements)).astype(np.float32)
+        found = rows.copy()
+        costs = moved(group, lambda member, found=found: member.allreduce(found[member.rank]))  # type: ignore[misc]
+        in_order = rows.cumsum(axis=0)[-1]
+        assert (found == found[0]).all()
+        np.testing.assert_allclose(found[0], in_order, rtol=1e-5, atol=1e-5)
+        if algorithm == "direct" or size == 2:
+            assert found[0].tobytes() == in_order.tobytes()
+        if size > 3 and elements > 3:  # the claim is not empty: another order gives other bits
+            assert rows[::-1].cumsum(axis=0)[-1].tobytes() != in_order.tobytes()
+        assert costs == [collectives.allreduce_cost(rank, size, elements, 4) for rank in range(size)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("elements", [0, 1, SMALL, LARGE])
+def test_traffic_is_what_the_formulas_say(groups: Former, size: int, elements: int) -> None:
+    """To the byte, for every collective at every member: headers are the sockets' affair."""
+    group, array = groups.members("socket", size), np.ones(elements, np.float32)
+    whole = np.ones(size * elements, np.float32)
+    calls: list[tuple[Work, Callable[..., CollectiveCost], tuple[int, ...]]] = [
+        (lambda c: c.all_gather(array.copy()), collectives.all_gather_cost, (elements, 4)),
+        (lambda c: c.reduce_scatter(array.copy()), collectives.reduce_scatter_cost, (elements, 4)),
+        (lambda c: c.barrier(), collectives.recursive_doubling_cost, (0,)),
+        *(
+            (
+                lambda c, root=root: c.broadcast(array.copy(), root),
+                collectives.broadcast_cost,
+                (root, 4 * elements),
+            )  # type: ignore[misc]
+            for root in range(size)
+        ),
+    ]
+    for work, cost, arguments in calls:
+        assert moved(group, work) == [cost(rank, size, *arguments) for rank in range(size)]
+    turned = moved(group, lambda member: member.all_to_all(whole.copy()))
+    assert turned == [collectives.all_to_all_cost(size, whole.size, 4)] * size
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(elements=st.integers(0, 10**6), size=st.integers(1, 1000))
+def test_parts_cover_an_array(elements: int, size: int) -> None:
+    """They differ by one element at most."""
+    lengths = [part.stop - part.start for part in parts(elements, size)]
+    assert sum(lengths) == elements and max(lengths) - min(lengths) <= 1
+
+
+@pytest.mark.parametrize("operation", ["sum", "min", "max"])
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["float16", "bfloat16"])
+def test_halves_are_reduced_to_the_same_bits_as_numpys(dtype: Any, operation: str) -> None:
+    """Every pair of 300 values, infinities and NaN among them; the result may be written over a source."""
+    special = [0.0, 1.0, np.inf, -np.inf, np.nan, 65504.0, -65504.0, 1e-7]
+    values = np.array([*special, *np.random.default_rng(0).standard_normal(292) * 100]).astype(dtype)
+    one, other = (grid.reshape(-1).copy() for grid in np.meshgrid(values, values))
+    ufunc = {"sum": np.add, "min": np.minimum, "max": np.maximum}[operation]
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = ufunc(one, other)
+    reduction(operation, one.dtype)(one, other, one)
+    nan = np.isnan(expected.astype(np.float32))
+    assert nan.any() and np.array_equal(np.isnan(one.astype(np.float32)), nan)
+    assert one[~nan].tobytes() == expected[~nan].tobytes()
 
 
 # -- lost peers ------------------------------------------------------------------------------------------
@@ -127,12 +188,6 @@ def test_a_kept_error_keeps_no_connection_open(groups: Former) -> None:
 
 
 # -- joining ---------------------------------------------------------------------------------------------
-
-
-def test_a_group_without_a_store_is_refused() -> None:
-    """With what to give."""
-    with pytest.raises(ConfigurationError, match="'g' has no store: give the address of a Rendezvous"):
-        backends.join("socket", Group("g", 0, 0, 2), Complete(2))
 
 
 @pytest.mark.full

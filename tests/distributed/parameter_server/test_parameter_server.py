@@ -618,23 +618,3 @@ def test_asynchronous_groups_push_their_means_in_the_order_of_the_root(hierarchy
         for rank in members:
             np.testing.assert_array_equal(read[rank][step], own)
             assert replies[rank][step].version == version
-
-
-@pytest.mark.full
-def test_the_end_of_the_root_ends_its_groups(hierarchy: Any) -> None:
-    """Its agents get `PeerLost` within the time-outs instead of waiting for their own server."""
-    how, x = resolved(servers=Servers(groups=GROUPS)), start()
-    made = hierarchy(how, x, HERE, seconds=1.0)
-    for server in (group[0] for group in made.groups):
-        server._seconds = 0.5
-    gs = vectors(5)
-    together(lambda rank: made.agents[rank].push_pull(gs[rank]), 5)
-    made.root[0].close()
-
-    def lose(rank: int) -> None:
-        with pytest.raises(PeerLost):
-            made.agents[rank].push_pull(gs[rank])
-
-    begin = time.monotonic()
-    together(lose, 5)
-    assert time.monotonic() - begin < patience(3 * NOTICED_SECONDS)

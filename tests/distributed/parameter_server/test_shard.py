@@ -753,20 +753,6 @@ def test_staleness_divides_the_learning_rate() -> None:
     np.testing.assert_allclose(agents.shard.x, x, rtol=1e-14)
 
 
-@pytest.mark.parametrize("decay", [None, 0.9])
-@pytest.mark.parametrize("base", BASES, ids=repr)
-def test_delay_compensation_without_delay_is_the_base_optimizer(base: Optimizer, decay: float | None) -> None:
-    """Who pushes has read what is there: x − x_read = 0."""
-    agents = agents_of(Asynchronous(), DelayCompensated(0.5, decay), base)
-    x = start_of(SIZE)
-    state = base.state(x)
-    for turn, g in enumerate(vectors(9)):
-        agents.pull(turn % 3)
-        agents.push(turn % 3, g)
-        base.update(x, g, state)
-        np.testing.assert_array_equal(agents.shard.x, x)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("decay", [None, 0.0, 0.95])
 @settings(derandomize=True, deadline=None, max_examples=40)

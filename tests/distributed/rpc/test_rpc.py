@@ -541,21 +541,6 @@ def test_callers_of_one_channel_get_their_own_answers() -> None:
         together(ask, 8)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("node", [HERE, THERE])
-@pytest.mark.parametrize("bound", [0.0, 1.0])
-def test_who_does_not_answer_is_not_waited_for_longer_than_agreed(node: str, bound: float) -> None:
-    """A service that is silent: `PeerLost` after the time-out, with the address named."""
-    with (
-        service() as served,
-        channel(served.address, node=node, seconds=0.5, patience=bound) as speaker,
-    ):
-        begin = time.monotonic()
-        with pytest.raises(PeerLost, match=rf"127\.0\.0\.1:{served.address.port} did not answer"):
-            speaker.call(SILENCE)
-        assert 0.5 <= time.monotonic() - begin < patience(NOTICED_SECONDS)
-
-
 @pytest.mark.parametrize("near", [True, False])
 def test_who_does_not_even_accept_is_not_waited_for_longer_than_agreed(near: bool) -> None:
     """Somebody who listens and never looks: `PeerLost` after the time-outs of two attempts."""

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from d5ray.distributed.wire import listener as listeners
 from d5ray.distributed.wire import proof
-from d5ray.distributed.wire.certificate import contexts
 from d5ray.distributed.wire.listener import Listener
 from d5ray.distributed.wire.proof import Claim, Refused, framed, initiate, secured
 from d5ray.distributed.wire.secret import Secret
@@ -264,15 +263,6 @@ def test_strangers_are_few_and_have_one_deadline(service: Service, monkeypatch: 
     assert time.monotonic() - begin < patience(5.0)
     for each in (*held, slow):
         each.close()
-
-
-def test_a_certificate_is_the_runs_own() -> None:
-    """The same for whoever knows the secret; another secret's is not accepted by it."""
-    contexts.cache_clear()
-    first = contexts(SECRET)[1].get_ca_certs(binary_form=True)
-    contexts.cache_clear()
-    assert contexts(SECRET)[0].get_ca_certs(binary_form=True) == first
-    assert contexts(Secret.new())[0].get_ca_certs(binary_form=True) != first
 
 
 # -- the secret --------------------------------------------------------------------------------------------
