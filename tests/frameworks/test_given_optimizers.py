@@ -47,8 +47,7 @@ def test_an_optimizer_trains_in_each_of_its_forms(given: Any, oracle: d5.Optimiz
 
 
 @pytest.mark.parametrize(
-    ("given", "device"),
-    [("cuda", d5.GPUDevice()), (torch.device("cuda", 1), d5.GPUDevice(1)), ("cpu", d5.CPUDevice())],
+    ("given", "device"), [("cuda", d5.GPUDevice()), (torch.device("cuda", 1), d5.GPUDevice(1))]
 )
 def test_a_device_is_meant_as_pytorch_calls_it(given: Any, device: Any) -> None:
     """For Ray, which reserves the GPU, and for the executor, under every framework."""
@@ -69,46 +68,29 @@ def test_an_instance_of_a_class_of_ones_own_is_taken() -> None:
     assert isinstance(of_keras, d5.optimizers.KerasOptimizer) and of_keras.learning_rate == 0.5
 
 
-def test_an_optimizer_of_keras_keeps_its_settings() -> None:
-    keras = pytest.importorskip("keras")
-    given = experiment(keras.optimizers.Adam(0.02, beta_1=0.8)).optimizer
-    assert isinstance(given, d5.optimizers.KerasOptimizer)
-    assert given.learning_rate == pytest.approx(0.02) and given.settings["beta_1"] == pytest.approx(0.8)
-
-
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
         (lambda: sgd(lr=0.1), "SGD takes no 'lr': the learning rate is learning_rate=0.1"),
         (lambda: adam(0.1, betas=(0.9, 0.9)), "'betas': they are beta1=0.9 and beta2=0.999"),
         (lambda: sgd(0.1, weight_decay=1e-4), r"WeightDecay\(SGD\(0.1\), 1e-4\)"),
-        (lambda: sgd(0.1, learningrate=1e-4), "did you mean 'learning_rate'"),
         (lambda: sgd(lambda step: 0.1), r"Scheduled\(SGD\(0.1\), learning_rate=Computed"),
-        (lambda: sgd(d5.schedules.Cosine(0.1, 9)), r"a schedule around the rule: Scheduled"),
         (lambda: experiment(STEPS), "PyTorch's StepLR"),
-        (lambda: experiment(functools.partial(torch.optim.SGD, [])), "settings by position: name them"),
         (
             lambda: experiment(torch.optim.SGD([{"params": [each]} for each in LAYER.parameters()], 0.1)),
             "2 groups of parameters",
         ),
         (lambda: experiment(torch.optim.lr_scheduler.StepLR), "PyTorch's StepLR, which .*Piecewise"),
-        (lambda: experiment(functools.partial(torch.optim.lr_scheduler.LinearLR)), r"LinearLR.*WarmUp"),
         (lambda: experiment(STEPS.optimizer), "a scheduler of PyTorch's"),
-        (lambda: adam(STEPS), r"Scheduled\(SGD\(0.1\), learning_rate="),
-        (lambda: d5.optimizers.TorchOptimizer("AdamW", lr=type(STEPS)), "around the rule"),
         (lambda: experiment("torch.optim.AdamW"), "did you mean d5.optimizers.AdamW?"),
         (lambda: experiment(d5.optimizers.Adam), r"a class: give an instance, Adam\(…\)"),
         (lambda: experiment(d5.optimizers.SGD(0.1), device="cuda"), "it is the executor's: executor_kwargs="),
         (lambda: experiment(d5.optimizers.SGD(0.1), betas=(0.9, 0.9)), "it is the optimizer's"),
         (lambda: experiment(d5.optimizers.SGD(0.1), max_grad_norm=1), r"ClipNorm\(SGD"),
-        (lambda: experiment(d5.optimizers.SGD(0.1), distributed="dpsgd"), "d5.optimizers.DPSGD?"),
         (lambda: experiment(d5.optimizers.SGD(0.1), distributed="local_sgd"), r"did you mean .*LocalSGD\?"),
-        (lambda: experiment(d5.optimizers.SGD(0.1), distributed="ddp"), "AllreduceSGD does what DDP does"),
-        (lambda: experiment(d5.optimizers.SGD(0.1), topology="ring"), "did you mean d5.topologies.Ring?"),
         (lambda: experiment(d5.optimizers.SGD(0.1), executor_kwargs={"device": "tpu"}), "device is 'tpu'"),
         (lambda: experiment(d5.optimizers.SGD(0.1), precision="16-mixed"), "did you mean 'float16'"),
         (lambda: experiment(d5.optimizers.SGD(0.1), max_epochs=3), "they are epochs=10"),
-        (lambda: experiment(d5.optimizers.SGD(0.1), epoch=3), "did you mean 'epochs'"),
         (lambda: experiment(5), "it must be an Optimizer"),
     ],
 )

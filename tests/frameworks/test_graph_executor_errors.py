@@ -105,13 +105,6 @@ def test_a_loss_that_turns_out_to_be_several_numbers_is_refused(framework: str) 
         under_test.inference_and_backprop({"x": np.ones(2, np.float32)})
 
 
-@every_framework
-def test_what_is_no_parameter_cannot_be_trained(framework: str) -> None:
-    """The nearest name is shown."""
-    with pytest.raises(ConfigurationError, match=r"'0.weigth'.*did you mean '0.weight'"):
-        executor(framework, case("lenet").network, trained=["0.weigth"])
-
-
 def test_all_missing_operators_are_named_at_once() -> None:
     """With how often they stand in the network, and where first."""
     nodes = [

@@ -14,7 +14,6 @@ from tests.frameworks.small_networks import (
     CASES,
     FRAMEWORKS,
     OTHERS,
-    Array,
     autograd,
     case,
     error,
@@ -100,20 +99,6 @@ def test_running_statistics_follow_the_batches(framework: str) -> None:
     )
 
 
-@every_framework
-def test_inference_uses_the_running_statistics_and_keeps_them(framework: str) -> None:
-    """It gives the same whatever else is in the batch, and after a training pass something else."""
-    made = case("resnet8", "float64")
-    under_test = executor(framework, made.network)
-    before, state = under_test.inference({"input": made.inputs})["output"], under_test.state
-    alone = under_test.inference({"input": made.inputs[:1]})["output"]
-    np.testing.assert_allclose(before[:1], alone, rtol=1e-10)
-    for name, value in under_test.state.items():
-        np.testing.assert_array_equal(value, state[name])
-    under_test.inference_and_backprop(made.given)
-    assert np.abs(under_test.inference({"input": made.inputs})["output"] - before).max() > 1e-3
-
-
 def shared() -> Network:
     """loss = Σ (x w) w, elementwise, with a branch that leads nowhere near the loss."""
     return network_of(
@@ -189,26 +174,6 @@ def test_frozen_parameters_get_no_gradients(framework: str) -> None:
 
 
 @every_framework
-def test_what_is_given_is_only_read(framework: str) -> None:
-    """Inputs and the network's values are as they were, and writing into an output reaches nobody."""
-    made = case("lenet")
-    network = made.network
-    before = {name: value.copy() for name, value in network.parameters.items()}
-    inputs, labels = made.inputs.copy(), made.labels.copy()
-    under_test = executor(framework, network)
-    first = under_test.inference_and_backprop({"input": inputs, "labels": labels})
-    kept = {name: value.copy() for name, value in first.items()}
-    second = under_test.inference_and_backprop({"input": inputs, "labels": labels})
-    for name, value in first.items():
-        np.testing.assert_array_equal(value, kept[name])  # the second pass wrote elsewhere
-        np.testing.assert_array_equal(value, second[name])
-    np.testing.assert_array_equal(inputs, made.inputs)
-    np.testing.assert_array_equal(labels, made.labels)
-    for name, value in network.parameters.items():
-        np.testing.assert_array_equal(value, before[name])
-
-
-@every_framework
 def test_an_output_that_is_an_input_is_a_copy(framework: str) -> None:
     """An Identity gives neither the caller's array nor the network's own."""
     network = network_of(
@@ -228,41 +193,6 @@ def test_an_output_that_is_an_input_is_a_copy(framework: str) -> None:
     except ValueError:  # it is read-only: nobody can
         return
     np.testing.assert_array_equal(under_test.inference({"x": x})["z"], held)
-
-
-def dropping() -> Network:
-    """y = Dropout(x), loss = mean(y w)."""
-    return network_of(
-        Node("Dropout", ("x", "ratio", "training"), ("y",)),
-        Node("Mul", ("y", "w"), ("z",)),
-        Node("ReduceMean", ("z",), ("loss",), {"keepdims": 0}),
-        inputs={"x": TensorDescriptor("float32", ("n",))},
-        parameters={"w": np.ones(1, np.float32)},
-        constants={"ratio": np.array(0.25, np.float32), "training": np.array(True)},
-        outputs=("y", "loss"),
-    )
-
-
-@every_framework
-def test_what_is_dropped_follows_from_seed_and_pass(framework: str) -> None:
-    """The k-th pass of equal seeds drops the same, other passes and seeds other numbers; inference none."""
-    x = np.ones(4096, np.float32)
-
-    def masks(seed: int) -> list[Array]:
-        under_test = executor(framework, dropping(), seed=seed)
-        found = []
-        for _ in range(2):
-            found.append(under_test.inference_and_backprop({"x": x})["y"].copy())
-            np.testing.assert_array_equal(under_test.inference({"x": x})["y"], x)
-        return found
-
-    (first, second), again, (other, _) = masks(3), masks(3), masks(4)
-    np.testing.assert_array_equal(first, again[0])
-    np.testing.assert_array_equal(second, again[1])
-    assert (first != second).any() and (first != other).any()
-    for mask in (first, second, other):
-        assert set(np.unique(mask)) == {np.float32(0), np.float32(1 / 0.75)}
-        assert abs((mask == 0).mean() - 0.25) < 5 * np.sqrt(0.25 * 0.75 / len(x))
 
 
 @every_framework

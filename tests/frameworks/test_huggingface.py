@@ -50,21 +50,6 @@ def run() -> d5.Run:
     return d5.Run(group.folder)
 
 
-def test_two_agents_train_it_as_a_loop_of_pytorch_does(run: d5.Run) -> None:
-    """The loop sees both agents' samples in one batch, and takes the model's own loss."""
-    torch.manual_seed(3)
-    alone = gpt2()
-    optimizer = torch.optim.SGD(alone.parameters(), 0.5)
-    for first in range(0, 32, 8):
-        tokens = torch.from_numpy(TRAIN.inputs[first : first + 8])
-        optimizer.zero_grad()
-        alone(tokens, labels=tokens).loss.backward()
-        optimizer.step()
-    trained = run.state_dict()
-    for name, tensor in alone.state_dict().items():
-        assert torch.allclose(tensor, trained[name], atol=2e-6), name
-
-
 def test_the_file_of_a_run_is_read_by_from_pretrained(run: d5.Run, tmp_path: Path) -> None:
     """Beside its config.json: every weight, the head tied to the embedding; and save_pretrained writes it."""
     model = d5.load_model(run)

@@ -17,18 +17,12 @@ from tests.frameworks.small_networks import FRAMEWORKS, LOSS, Array
 
 DIGITS = d5.datasets.load_dataset("digits")
 every_framework = pytest.mark.parametrize("framework", [each for each in FRAMEWORKS if each != "torch"])
-on_the_host = pytest.mark.parametrize("framework", [FRAMEWORKS[0], FRAMEWORKS[2]])
 
 
 def made(framework: str, model: Any = "lenet", seed: int = 1, **options: Any) -> Executor:
     return executor_by_name(framework)(
         model, options, sample_shape=(1, 8, 8), classes=10, loss=LOSS, seed=seed, threads=1
     )
-
-
-def numbers(array: Any) -> Array:
-    """In host memory, of any framework."""
-    return np.array(array.get() if hasattr(array, "get") else array)
 
 
 def batches(count: int, size: int = 16) -> list[tuple[Array, Array]]:
@@ -58,101 +52,6 @@ def test_a_training_goes_as_under_pytorch(framework: str, model: str) -> None:
     assert found.loss == pytest.approx(expected.loss, rel=1e-4)
     assert abs(found.accuracy - expected.accuracy) < 2 / len(test.labels)
     assert under_test.forward_ns > 0 and under_test.backward_ns > 0
-
-
-@every_framework
-def test_gradients_are_zero_or_complete_when_they_are_announced(framework: str) -> None:
-    """Every range once, from the end to the beginning, with the value that it has after the pass."""
-    under_test = made(framework)
-    inputs, labels = batches(1)[0]
-    under_test.inference_and_backprop(inputs, labels)
-    whole = numbers(under_test.gradients)
-    ranges = under_test.buckets(4000)
-    assert len(ranges) > 3
-    told: list[tuple[int, int]] = []
-
-    def on_ready(begin: int, end: int) -> None:
-        told.append((begin, end))
-        np.testing.assert_allclose(
-            numbers(under_test.gradients[begin:end]), whole[begin:end], rtol=1e-5, atol=1e-7
-        )
-        under_test.gradients[begin:end] = 7  # it belongs to the callee now
-
-    under_test.inference_and_backprop(inputs, labels, on_ready)
-    assert tuple(told) == ranges
-    assert (numbers(under_test.gradients) == 7).all()
-
-
-@on_the_host
-def test_buffers_can_be_moved_into_memory_that_is_given(framework: str) -> None:
-    """Values stay, passes go on there, and what is not fitting memory is refused."""
-    under_test, reference = made(framework), made(framework)
-    inputs, labels = batches(1)[0]
-    blocks: list[Array] = []
-
-    def allocate(count: int, type: str) -> Array:
-        blocks.append(np.full(count, np.nan, type))
-        return blocks[-1]
-
-    for each in (under_test, reference):
-        each.inference_and_backprop(inputs, labels)
-    under_test.use_buffers(allocate)
-    assert under_test.parameters is blocks[0] or np.shares_memory(under_test.parameters, blocks[0])
-    np.testing.assert_array_equal(under_test.parameters, reference.parameters)
-    np.testing.assert_array_equal(under_test.gradients, reference.gradients)
-    for each in (under_test, reference):
-        each.parameters *= 0.5
-    assert under_test.inference_and_backprop(inputs, labels) == reference.inference_and_backprop(
-        inputs, labels
-    )
-    np.testing.assert_array_equal(blocks[1], reference.gradients)
-    same = np.zeros(len(under_test.parameters), np.float32)
-    with pytest.raises(ConfigurationError, match="overlapping memory"):
-        under_test.use_buffers(lambda count, type: same)
-    with pytest.raises(ConfigurationError, match=r"allocate gave an array of shape \(3,\) and type float64"):
-        under_test.use_buffers(lambda count, type: np.zeros(3))
-
-
-@every_framework
-def test_running_statistics_are_the_untrained_state(framework: str) -> None:
-    """Flat, named, kept by training passes, and taken from where they are written."""
-    under_test = made(framework, "resnet8", width=4)
-    state = under_test.named_state()
-    assert len(under_test.untrained) == sum(value.size for value in state.values()) and len(state) == 18
-    inputs, labels = batches(1)[0]
-    under_test.inference_and_backprop(inputs, labels)
-    after = under_test.named_state()
-    assert all((after[name] != state[name]).any() for name in state)
-    np.testing.assert_array_equal(
-        numbers(under_test.untrained), np.concatenate([each.ravel() for each in after.values()])
-    )
-    scores = under_test.inference(inputs)
-    under_test.untrained *= 2
-    assert np.abs(under_test.inference(inputs) - scores).max() > 1e-3
-
-
-@every_framework
-def test_dropout_follows_from_seed_rank_and_step(framework: str) -> None:
-    """And goes on where the state of the random numbers was."""
-    shape, tokens = (5,), np.arange(30).reshape(6, 5) % 7
-
-    def one() -> Executor:
-        return executor_by_name(framework)(
-            "transformer",
-            {"width": 8, "heads": 2, "depth": 1, "dropout": 0.5},
-            sample_shape=shape, classes=7, loss=LOSS, seed=1, threads=1,
-        )  # fmt: skip
-
-    first, second = one(), one()
-    second.draw_from(1, rank=1)
-    losses = [first.inference_and_backprop(tokens, tokens) for _ in range(3)]
-    assert len(set(losses)) == 3
-    assert second.inference_and_backprop(tokens, tokens) != losses[0]
-    second.draw_from(1, rank=0)
-    assert second.inference_and_backprop(tokens, tokens) == pytest.approx(losses[0], rel=1e-6)
-    third = one()
-    third.set_random_state(second.random_state())
-    assert third.inference_and_backprop(tokens, tokens) == pytest.approx(losses[1], rel=1e-6)
 
 
 # -- experiments -------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Claims about native models with the two methods of a GraphExecutor: called as they are, no conversion"""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -61,36 +62,30 @@ def test_inputs_and_outputs_have_the_models_names() -> None:
     assert not under_test.inference({"left": left, "right": right})["product"].any()
 
 
-class GivesText(nn.Module):
-    def forward(self, x: torch.Tensor) -> Any:
-        return "scores"
+WRONG: dict[str, tuple[Callable[[Any, Any], object], str]] = {
+    "input": (lambda made, given: made.inference({"imput": given["input"]}), "'imput': did you mean 'input'"),
+    "no labels": (
+        lambda made, given: made.inference_and_backprop({"input": given["input"]}), "the input 'labels'",
+    ),
+    "a list": (
+        lambda made, given: made.inference_and_backprop(given | {"labels": [1]}), "'labels' is a list",
+    ),
+    "no loss": (lambda made, given: made.inference_and_backprop(given, "cost"), "no 'cost' to differentiate"),
+    "scores": (lambda made, given: made.inference_and_backprop(given, "output"), "and is not a scalar"),
+    "too early": (lambda made, given: made.fetch_tensors(["1.weight_grad"]), "no gradient .* yet"),
+    "name": (lambda made, given: made.fetch_tensors(["1.wight"]), r"no tensor '1\.wight'.*'1\.weight'"),
+    "shape": (lambda made, given: made.feed_tensor("1.bias", np.zeros(2)), r"\(16,\), found \(2,\)"),
+}  # fmt: skip
 
 
-def test_what_does_not_fit_is_refused() -> None:
-    """Inputs, losses, names and outputs, each with what to do."""
+@pytest.mark.every_case
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_does_not_fit_is_refused(wrong: str) -> None:
+    """Inputs, losses, names and shapes, each with what to do."""
+    call, words = WRONG[wrong]
     made = case("mlp")
-    under_test = d5fw.from_native(made.twin(), LOSS)
-    given = {"input": made.inputs, "labels": made.labels}
-    with pytest.raises(ConfigurationError, match="no input 'imput': did you mean 'input'"):
-        under_test.inference({"imput": made.inputs})
-    with pytest.raises(ConfigurationError, match="needs the input 'labels'"):
-        under_test.inference_and_backprop({"input": made.inputs})
-    with pytest.raises(ConfigurationError, match="'labels' is a list"):
-        under_test.inference_and_backprop({"input": made.inputs, "labels": [1]})  # type: ignore[dict-item]
-    with pytest.raises(ConfigurationError, match="gives no 'cost' to differentiate"):
-        under_test.inference_and_backprop(given, "cost")
-    with pytest.raises(ConfigurationError, match=r"'output' has the shape \(6, 10\), and is not a scalar"):
-        under_test.inference_and_backprop(given, "output")
-    with pytest.raises(ConfigurationError, match=r"no gradient '1\.weight_grad' yet"):
-        under_test.fetch_tensors(["1.weight_grad"])
-    with pytest.raises(ConfigurationError, match=r"no tensor '1\.wight'.*'1\.weight'"):
-        under_test.fetch_tensors(["1.wight"])
-    with pytest.raises(
-        ConfigurationError, match=r"'1.bias' of the model has the shape \(16,\), found \(2,\)"
-    ):
-        under_test.feed_tensor("1.bias", np.zeros(2))
-    with pytest.raises(ConfigurationError, match="gave a str"):
-        d5fw.from_native(GivesText()).inference({"x": made.inputs})
+    with pytest.raises(ConfigurationError, match=words):
+        call(d5fw.from_native(made.twin(), LOSS), made.given)
 
 
 def test_a_keras_model_computes_what_it_computes() -> None:

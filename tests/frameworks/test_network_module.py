@@ -11,7 +11,7 @@ import d5ray.frameworks.torch as d5fw
 from d5ray.networks.network import Network
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
-from tests.frameworks.small_networks import CASES, Case, case, error, network_of
+from tests.frameworks.small_networks import CASES, Case, case, network_of
 
 
 def unlabelled(name: str) -> tuple[Case, Network]:
@@ -51,19 +51,6 @@ def test_it_trains_as_the_module_of_the_same_layers(kind: str) -> None:
     for name, value in twin.named_buffers():
         if name.endswith("running_mean"):
             np.testing.assert_allclose(module.get_buffer(name), value, rtol=1e-9, atol=1e-12)
-
-
-def test_evaluation_mode_replaces_no_state() -> None:
-    """And gives what inference gives; training mode replaces it in every call."""
-    made, network = unlabelled("resnet8")
-    module = d5fw.module(network).eval()
-    inputs = torch.from_numpy(made.inputs)
-    before = module.get_buffer("1.running_mean").clone()
-    expected = d5fw.from_onnx(network.copy()).inference({"input": made.inputs})["output"]
-    np.testing.assert_allclose(module(inputs).detach(), expected, rtol=1e-12)
-    assert torch.equal(module.get_buffer("1.running_mean"), before)
-    module.train()(inputs)
-    assert not torch.equal(module.get_buffer("1.running_mean"), before)
 
 
 def test_it_can_be_copied_saved_and_restored(tmp_path: Path) -> None:
@@ -112,18 +99,3 @@ def test_names_that_pytorch_does_not_allow_are_spelled_otherwise() -> None:
     assert module.places["1.2"] == "1.2" and module.places["onnx::Conv_12"] == "onnx_Conv_12"
     for name in names:
         assert module.value(name) == 2.0 ** names.index(name)
-
-
-def test_a_network_in_half_precision_is_a_module_too() -> None:
-    """bfloat16 parameters are bfloat16's of PyTorch, to the last bit."""
-    type = TensorDescriptor("bfloat16", ()).dtype
-    values = np.linspace(-3, 3, 12).reshape(4, 3).astype(type)
-    network = network_of(
-        Node("MatMul", ("x", "w"), ("y",)),
-        inputs={"x": TensorDescriptor("bfloat16", ("n", 4))},
-        parameters={"w": values},
-        outputs=("y",),
-    )
-    module = d5fw.module(network)
-    assert module.get_parameter("w").dtype == torch.bfloat16
-    assert error(module.value("w"), values) == 0

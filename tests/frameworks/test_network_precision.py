@@ -51,24 +51,6 @@ def test_gradients_in_float64_agree_to_its_rounding(framework: str) -> None:
     assert 1e-9 < apart < 1e-4
 
 
-@pytest.mark.full
-def test_tensorflow_multiplies_in_bfloat16_and_keeps_float32() -> None:
-    """Gradients are float32, as far from those of float64 as PyTorch's; evaluations are those of float32."""
-    executor, exact = (made("tensorflow", precision=each) for each in ("bfloat16", "float64"))
-    assert executor.evaluate(*batch()) == made("tensorflow").evaluate(*batch())
-    executor.inference_and_backprop(*batch())
-    exact.inference_and_backprop(*batch())
-    gradient, reference = numbers(executor.gradients), numbers(exact.gradients)
-    assert gradient.dtype == numbers(executor.parameters).dtype == np.float32
-    torch = made("torch", precision="bfloat16")
-    torch.inference_and_backprop(*batch())
-    apart = [
-        np.linalg.norm(each - reference) / np.linalg.norm(reference)
-        for each in (gradient, numbers(torch.gradients))
-    ]
-    assert 1e-4 < apart[0] < 2 * apart[1]
-
-
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_network_is_widened_and_comes_out_so(
     framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

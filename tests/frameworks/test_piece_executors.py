@@ -9,7 +9,7 @@ from d5ray.networks.stages.cut import Cut
 from d5ray.networks.stages.cutting import pieces
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from tests.frameworks.chained import Chain, chain, check_same, divided, place, tied_network, uncut
-from tests.frameworks.small_networks import FRAMEWORKS, Array, case
+from tests.frameworks.small_networks import FRAMEWORKS, case
 
 every_framework = pytest.mark.parametrize("framework", FRAMEWORKS)
 quick_frameworks = pytest.mark.parametrize("framework", ["numpy", "torch"])
@@ -74,31 +74,6 @@ def test_a_place_may_hold_several_pieces(framework: str) -> None:
     parts = divided(batch, 2, 4)
     expected = uncut(framework, network, batch)
     check_same(under_test, under_test.train(*parts), expected, 1e-10)
-
-
-@quick_frameworks
-def test_buffers_can_be_moved_into_memory_that_is_given(framework: str) -> None:
-    """Gradients are added there, and parameters are read there from the next pass on."""
-    made = case("lenet")
-    expected = uncut(framework, made.network, made.given)
-    under_test = chain(framework, made.network, Balanced(2))
-    blocks: list[Array] = []
-
-    def allocate(count: int, type: str) -> Array:
-        blocks.append(np.full(count, np.nan, type))
-        return blocks[-1]
-
-    for each in under_test.places:
-        each.use_buffers(allocate)
-    check_same(under_test, under_test.train(made.given), expected, 1e-5)
-    named = under_test.places[0].named_parameters()
-    np.testing.assert_array_equal(blocks[0], np.concatenate([each.ravel() for each in named.values()]))
-    np.testing.assert_array_equal(blocks[1], under_test.places[0].get(under_test.places[0].gradients))
-    blocks[0][...] = 0
-    assert under_test.train(made.given) != pytest.approx(expected[0], rel=1e-3)
-    with pytest.raises(ConfigurationError, match="overlapping memory"):
-        same = np.zeros(len(blocks[0]), np.float32)
-        under_test.places[0].use_buffers(lambda count, type: same)
 
 
 @quick_frameworks

@@ -5,10 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
-from d5ray.frameworks.initial_values import network_by_name, trainable_network
+from d5ray.frameworks.initial_values import network_by_name
 from d5ray.networks.executors.labelled_network import labelled
 from d5ray.networks.network import Network
 from d5ray.networks.stages.balanced import Balanced
@@ -148,36 +146,3 @@ def test_tied_weights_and_ways_around_stages(framework: str) -> None:
     assert "turn" in [node.name for node in own[3].network.nodes]  # read there, made there
     under_test = chain(framework, network, cut)
     check_same(under_test, under_test.train(batch), uncut(framework, network, batch), 1e-10)
-
-
-class Images(nn.Module):
-    """Of the user's own, with statistics of the batch."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv2d(1, channels, 3), nn.BatchNorm2d(channels), nn.GELU(), nn.Flatten(), nn.LazyLinear(5)
-        )
-        self(torch.zeros(2, 1, 6, 6))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.layers(x)
-        return found
-
-
-@pytest.mark.full
-def test_a_module_of_the_users_own_is_cut() -> None:
-    """As PyTorch computes it in training, from the parameters that the seed gives; in three stages."""
-    x = np.random.default_rng(1).standard_normal((4, 1, 6, 6)).astype(np.float32)
-    y = np.array([0, 3, 4, 1])
-    made = trainable_network(Images, {"channels": 3}, (1, 6, 6), 5, LOSS, seed=4)
-    torch.manual_seed(4)
-    module = Images(3)
-    loss = nn.functional.cross_entropy(module(torch.from_numpy(x)), torch.from_numpy(y))
-    loss.backward()  # type: ignore[no-untyped-call]
-    under_test = chain("torch", made.network, Balanced(3))
-    assert under_test.train({made.inputs: x, made.labels: y}) == pytest.approx(loss.item(), rel=1e-5)
-    gradients = under_test.gradients()
-    for key, tensor in module.named_parameters():
-        assert tensor.grad is not None
-        assert error(gradients[key], tensor.grad.numpy()) < 1e-5

@@ -1,7 +1,6 @@
 """Claims about the PyTorch executor: views of flat buffers, gradients, evaluation, what is refused."""
 
 import copy
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +12,6 @@ from torch import nn
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.executor import TorchExecutor
-from d5ray.networks.device import CPUDevice
-from d5ray.networks.executors.evaluation import LABELS_AT_ONCE
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 Array = np.ndarray[Any, Any]
@@ -92,23 +89,6 @@ def test_flattening_keeps_the_initial_values() -> None:
     assert second.parameters.abs().sum() > 0 and all(each.any() for each in given.parameters())
 
 
-def test_a_frozen_parameter_is_left_out() -> None:
-    """It is not in the buffers, keeps its value in a step, and still enters the output."""
-
-    class Frozen(Small):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first.requires_grad_(False)
-
-    executor = made(Frozen)
-    assert [slot.name for slot in executor.slots] == ["gain", "last.weight", "last.bias"]
-    assert executor.parameters.shape == executor.gradients.shape == (1 + 20 + 4,)
-    before = executor.module.get_parameter("first.weight").clone()
-    executor.inference_and_backprop(*batch(3))
-    executor.parameters -= executor.gradients
-    assert torch.equal(executor.module.get_parameter("first.weight"), before)
-
-
 # -- gradients -------------------------------------------------------------------------------------------
 
 
@@ -134,19 +114,6 @@ def test_the_gradient_is_that_of_plain_autograd(size: int) -> None:
     check_against_autograd(made(), *batch(size))
 
 
-def test_a_second_call_replaces_the_gradient() -> None:
-    """Nothing of the first batch is left, and the module's .grad stay views of the buffer."""
-    executor = made()
-    executor.inference_and_backprop(*batch(7, seed=1))
-    first = executor.gradients.clone()
-    assert executor.forward_ns > 0 and executor.backward_ns > 0
-    check_against_autograd(executor, *batch(5, seed=2))
-    assert not torch.equal(first, executor.gradients)
-    for tensor, slot in zip(executor.module.parameters(), executor.slots, strict=True):
-        assert tensor.grad is not None
-        assert tensor.grad.data_ptr() == executor.gradients.data_ptr() + 8 * slot.offset
-
-
 def test_a_parameter_without_use_has_a_zero_gradient() -> None:
     """Also after a batch in which it had one."""
 
@@ -170,55 +137,6 @@ def test_a_parameter_without_use_has_a_zero_gradient() -> None:
 
 
 # -- evaluation ------------------------------------------------------------------------------------------
-
-
-class WithDropout(Small):
-    """Its output in training mode is random."""
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return nn.functional.dropout(super().forward(inputs), 0.5, self.training)
-
-
-@pytest.mark.parametrize("size", [1, LABELS_AT_ONCE + 1, 2 * LABELS_AT_ONCE + 7])
-def test_an_evaluation_is_the_naive_loop_over_all_samples(size: int) -> None:
-    """Mean loss and share of right answers, one sample at a time, however the samples fall into batches."""
-    executor = made(WithDropout)
-    inputs, labels = batch(size)
-    scores = np.concatenate([executor.inference(inputs[i : i + 1]) for i in range(size)])
-    loss = SoftmaxCrossEntropyLoss()
-    expected = np.mean([loss.numpy(scores[i : i + 1], labels[i : i + 1]) for i in range(size)])
-    found = executor.evaluate(inputs, labels)
-    assert found.loss == pytest.approx(expected, rel=1e-12)
-    assert found.accuracy == sum(scores.argmax(axis=1) == labels) / size
-
-
-def test_evaluation_leaves_no_trace() -> None:
-    """Parameters, gradients and the training mode are as before; inference needs no gradient memory."""
-    executor = made(WithDropout)
-    inputs, labels = batch(8)
-    executor.inference_and_backprop(inputs, labels)
-    before = executor.parameters.clone(), executor.gradients.clone()
-    frozen = next(part for part in executor.module.modules() if part is not executor.module)
-    frozen.eval()
-    for evaluation in (executor.evaluate, lambda inputs, _: executor.inference(inputs)):
-        evaluation(inputs, labels)
-        assert executor.module.training and not frozen.training
-    first, second = executor.inference(inputs), executor.inference(inputs)
-    np.testing.assert_array_equal(first, second)  # evaluation mode: no dropout
-    assert torch.equal(executor.parameters, before[0]) and torch.equal(executor.gradients, before[1])
-
-
-def test_read_only_inputs_are_accepted_without_a_warning() -> None:
-    """Arrays out of Ray's object store are read-only: equal results, nothing printed, nothing written."""
-    executor = made()
-    inputs, labels = batch(8)
-    expected = executor.inference_and_backprop(inputs, labels), executor.evaluate(inputs, labels)
-    inputs.flags.writeable = labels.flags.writeable = False
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert executor.inference_and_backprop(inputs, labels) == expected[0]
-        assert executor.evaluate(inputs, labels) == expected[1]
-        executor.inference(inputs)
 
 
 # -- refused ---------------------------------------------------------------------------------------------
@@ -271,22 +189,3 @@ def test_a_model_that_does_not_fit_is_refused(
         made(model, **options)
     for word in words:
         assert word in str(caught.value)
-
-
-def test_threads_and_options_reach_pytorch() -> None:
-    """`threads` is PyTorch's number of threads, `model_kwargs` are the constructor's arguments."""
-    seen: list[int] = []
-
-    def wide(width: int) -> nn.Module:
-        seen.append(width)
-        return Small()
-
-    before = torch.get_num_threads()
-    try:
-        from_model(
-            wide, {"width": 9}, sample_shape=(2, 3), classes=4, loss=SoftmaxCrossEntropyLoss(), seed=0,
-            threads=2, device=CPUDevice(),
-        )  # fmt: skip
-        assert (torch.get_num_threads(), seen) == (2, [9])
-    finally:
-        torch.set_num_threads(before)

@@ -60,25 +60,6 @@ class Recorder:
         self.seen.append(self.executor.gradients.clone())
 
 
-@pytest.mark.parametrize("bucket_bytes", [1, 20_000, 10**9])
-@pytest.mark.parametrize("model", ["lenet", "resnet8", Sometimes])
-def test_what_is_announced_is_the_gradient_without_announcements(model: Any, bucket_bytes: int) -> None:
-    """Bit for bit: each range is final when it is announced; each is announced once, in `buckets`' order."""
-    executor, twin = made(model), made(model)
-    ranges = executor.buckets(bucket_bytes)
-    for seed in (1, 2):
-        expected = twin.inference_and_backprop(*batch(seed=seed))
-        recorder = Recorder(executor)
-        assert executor.inference_and_backprop(*batch(seed=seed), on_ready=recorder) == expected
-        assert torch.equal(executor.gradients, twin.gradients) and twin.gradients.abs().max() > 0
-        assert tuple(recorder.ranges) == ranges
-        for (begin, end), seen in zip(ranges, recorder.seen, strict=True):
-            assert torch.equal(seen[begin:end], twin.gradients[begin:end])
-    executor.inference_and_backprop(*batch(), on_ready=lambda *ends: executor.gradients[slice(*ends)].mul_(2))
-    twin.inference_and_backprop(*batch())
-    assert torch.equal(executor.gradients, 2 * twin.gradients)  # a range may be changed once announced
-
-
 def test_announcements_come_while_the_backward_pass_goes_on() -> None:
     """The last layers' ranges are announced when the layers before them have no gradient yet."""
     executor = made("lenet")

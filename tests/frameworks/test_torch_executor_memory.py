@@ -87,28 +87,6 @@ def test_parameters_and_gradients_move_with_their_values(kind: str) -> None:
     assert twin.gradients.abs().max() > 0
 
 
-def test_the_modules_tensors_are_views_of_the_new_memory() -> None:
-    """Writing the array changes the module's output, a step of the module changes the array; .grad alike."""
-    executor, arena = made(), Arena()
-    executor.use_buffers(arena)
-    values, gradients = arena.given
-    for tensor, slot in zip(executor.module.parameters(), executor.slots, strict=True):
-        assert tensor.data_ptr() == values.ctypes.data + 4 * slot.offset
-        assert tensor.grad is not None
-        assert tensor.grad.data_ptr() == gradients.ctypes.data + 4 * slot.offset
-    values[...] = np.random.default_rng(4).standard_normal(values.shape)
-    gain, w, b, v, c = (values[s.offset : s.offset + s.size].reshape(s.shape) for s in executor.slots)
-    inputs, labels = batch()
-    scores = (gain * np.tanh(inputs @ w.T + b)) @ v.T + c
-    np.testing.assert_allclose(executor.inference(inputs), scores, rtol=1e-5, atol=1e-6)
-    executor.inference_and_backprop(inputs, labels)
-    slope = SoftmaxCrossEntropyLoss().numpy_gradient(scores, labels).sum(axis=0)  # of the last bias
-    np.testing.assert_allclose(gradients[-4:], slope, rtol=1e-4, atol=1e-6)
-    with torch.no_grad():
-        executor.module.get_parameter("gain").fill_(9.0)
-    assert gain == 9.0
-
-
 @pytest.fixture
 def shared() -> Iterator[list[SharedMemory]]:
     """Two segments of POSIX shared memory."""
@@ -196,13 +174,3 @@ def test_memory_that_does_not_fit_is_refused(memory: Callable[[int], Any], words
         each.inference_and_backprop(*batch())
     assert torch.equal(executor.parameters, twin.parameters)
     assert torch.equal(executor.gradients, twin.gradients)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
-def test_on_a_gpu_nothing_is_moved() -> None:
-    """The buffers stay on the device, and nothing is allocated."""
-    executor, arena = made(device=GPUDevice()), Arena()
-    before = executor.parameters.data_ptr(), executor.gradients.data_ptr()
-    executor.use_buffers(arena)
-    assert arena.asked == [] and executor.parameters.is_cuda
-    assert before == (executor.parameters.data_ptr(), executor.gradients.data_ptr())

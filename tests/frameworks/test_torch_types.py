@@ -34,13 +34,9 @@ def partial(name: str, **settings: Any) -> functools.partial[torch.optim.Optimiz
 
 
 OF_COMPLEX: dict[str, tuple[Any, Any]] = {
-    "SGD": (d5.optimizers.Momentum(0.05, 0.9), partial("SGD", lr=0.05, momentum=0.9)),
     "Adam": (d5.optimizers.Adam(0.02), partial("Adam", lr=0.02)),
-    "AdamW": (d5.optimizers.AdamW(0.02, weight_decay=0.3), partial("AdamW", lr=0.02, weight_decay=0.3)),
-    "AdaGrad": (d5.optimizers.AdaGrad(0.05), partial("Adagrad", lr=0.05)),
     "RMSProp": (d5.optimizers.RMSProp(0.01), partial("RMSprop", lr=0.01)),
     "torch Adam": (partial("Adam", lr=0.02), partial("Adam", lr=0.02)),
-    "torch Rprop": (partial("Rprop", lr=0.02), partial("Rprop", lr=0.02)),
 }
 
 

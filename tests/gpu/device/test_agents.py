@@ -211,23 +211,6 @@ def groups(size: int, function: Callable[[Communicator], Any], seconds: float = 
         rendezvous.close()
 
 
-@pytest.mark.parametrize("elements", [12, 13], ids=["equal parts", "unequal parts"])
-def test_parts_are_reduced_and_gathered(elements: int) -> None:
-    """The mean by NCCL's own average, also where parts differ in size."""
-
-    def member(communicator: Communicator) -> Any:
-        array = cupy.arange(elements, dtype="float32") * (communicator.rank + 1)
-        own = communicator.reduce_scatter(array, "mean")
-        part = cupy.asnumpy(array)[own].tolist()
-        communicator.all_gather(array)
-        return part, cupy.asnumpy(array)
-
-    expected = np.arange(elements, dtype=np.float32) * 2.5
-    for rank, (part, gathered) in enumerate(groups(4, member)):
-        assert part == expected[elements * rank // 4 : elements * (rank + 1) // 4].tolist()
-        np.testing.assert_allclose(gathered, expected)
-
-
 def test_exchanges_in_the_background_may_come_in_another_order() -> None:
     """One member starts two and calls a third, the other calls it first: each waits for its own alone."""
 

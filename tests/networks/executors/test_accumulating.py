@@ -101,15 +101,6 @@ def test_a_piece_has_the_batch_size_at_most(samples: int, sizes: list[int]) -> N
     assert inner.sizes == sizes
 
 
-def test_without_a_fixed_batch_size_there_are_that_many_pieces() -> None:
-    """A schedule changes the batch size: then a batch is cut into the same number of pieces."""
-    inner = MeanOfCounted()
-    executor = AccumulatingExecutor(inner, LOSS, 3)
-    executor.inference_and_backprop(*batch(12))
-    executor.inference_and_backprop(*batch(2))
-    assert inner.sizes == [4, 4, 4, 1, 1]
-
-
 def test_labels_that_the_loss_ignores_do_not_count() -> None:
     """The mean over all labels that count, whatever the pieces have of them, one of which has none."""
     inner = MeanOfCounted()

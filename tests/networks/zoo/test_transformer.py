@@ -129,36 +129,6 @@ def losses(executor: TorchExecutor, steps: int = 3) -> list[float]:
     return [executor.inference_and_backprop(inputs, labels) for _ in range(steps)]
 
 
-def test_every_agent_and_every_step_drops_something_else_again_and_again() -> None:
-    """By seed, rank and step; who goes on from a state draws what would have been; evaluation drops none."""
-    executors = [made(dropout=0.5) for _ in range(4)]
-    for executor, (seed, rank) in zip(executors, ((3, 0), (3, 0), (3, 1), (4, 0)), strict=True):
-        executor.draw_from(seed, rank)
-    first, again, other_rank, other_seed = map(losses, executors)
-    assert first == again
-    assert len({*first, *other_rank, *other_seed}) == 9
-    resumed, state = made(dropout=0.5), executors[2].random_state()
-    resumed.draw_from(3, 1)
-    resumed.set_random_state(state)
-    assert losses(resumed) == losses(executors[2])
-    inputs = tokens(4, 6)
-    np.testing.assert_array_equal(executors[0].inference(inputs), executors[2].inference(inputs))
-
-
-def test_agents_of_one_process_do_not_disturb_each_other() -> None:
-    """Whoever computes in between, or draws numbers of its own: a simulation is as repeatable as an agent."""
-    alone, one, other = made(dropout=0.5), made(dropout=0.5), made(dropout=0.5)
-    for executor, rank in ((alone, 1), (one, 1), (other, 0)):
-        executor.draw_from(3, rank)
-    expected = losses(alone)
-    found = []
-    for _ in range(3):
-        found += losses(one, 1)
-        losses(other, 1)
-        torch.rand(5)
-    assert found == expected
-
-
 def test_agents_of_an_experiment_draw_by_their_rank(tmp_path: Path) -> None:
     """On one and the same batch two agents with the same parameters drop different numbers."""
     inputs = tokens(8, 6)
@@ -189,23 +159,3 @@ def test_what_does_not_fit_is_refused(shape: tuple[int, ...], options: dict[str,
     with pytest.raises(ConfigurationError) as caught:
         network("transformer", shape, 11, **options)
     assert words in str(caught.value)
-
-
-class Bag(torch.nn.Module):
-    """A user's own network over tokens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = torch.nn.Embedding(11, 5)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.table(inputs).mean(dim=1)
-        return found
-
-
-def test_a_module_of_ones_own_may_take_tokens() -> None:
-    """It is tried with tokens where it does not take numbers, and its output is checked as ever."""
-    executor = from_model(Bag, {}, sample_shape=(6,), classes=5, loss=LOSS, seed=3, threads=1)
-    assert executor.inference(tokens(2, 6)).shape == (2, 5)
-    with pytest.raises(ConfigurationError, match="4 classes needs"):
-        from_model(Bag, {}, sample_shape=(6,), classes=4, loss=LOSS, seed=3, threads=1)
