@@ -61,6 +61,7 @@ def _gpus() -> bool:
         return False
 
 
+of_cupy = pytest.mark.skipif(not _gpus(), reason="no CuPy with a GPU here")
 FRAMEWORKS = [
     "numpy",
     "torch",
@@ -70,7 +71,7 @@ FRAMEWORKS = [
             importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
         ),
     ),
-    pytest.param("cupy", marks=pytest.mark.skipif(not _gpus(), reason="no CuPy with a GPU here")),
+    pytest.param("cupy", marks=of_cupy),
 ]
 
 

@@ -16,6 +16,7 @@ from d5ray.networks.executors.executor import Executor
 from d5ray.networks.layers.from_layers import network_from_layers
 from d5ray.networks.layers.layers import BatchNorm, Conv, Dropout, Flatten, Layer, Linear, Relu
 from d5ray.networks.network import Network
+from tests.frameworks.small_networks import of_cupy
 
 Array = np.ndarray[Any, Any]
 SHAPE = (1, 8, 8)
@@ -53,12 +54,14 @@ def of_flax(dropout: float) -> Callable[..., Any]:
 
 MAKERS: dict[str, tuple[str, Callable[[float], Any]]] = {
     "NumPy, a Network": ("numpy", network),
+    "CuPy, a Network": ("cupy", network),
     "PyTorch, a module": ("torch", lambda dropout: lambda: chain(layers(dropout), SHAPE)),
     "TensorFlow, a Network": ("tensorflow", network),
     "TensorFlow, a Keras model": ("tensorflow", of_keras),
     "JAX, a Flax model": ("jax", of_flax),
 }
-every_executor = pytest.mark.parametrize("kind", MAKERS)
+KINDS = [pytest.param(kind, marks=of_cupy) if "CuPy" in kind else kind for kind in MAKERS]
+every_executor = pytest.mark.parametrize("kind", KINDS)
 
 
 def made(kind: str, dropout: float = 0.0, seed: int = 3) -> Executor:
@@ -72,7 +75,8 @@ def made(kind: str, dropout: float = 0.0, seed: int = 3) -> Executor:
 
 def numbers(flat: Any) -> Array:
     """A copy in host memory."""
-    return np.array(flat.numpy() if hasattr(flat, "numpy") else flat)
+    of = next((each for each in ("numpy", "get") if hasattr(flat, each)), None)
+    return np.array(getattr(flat, of)() if of else flat)
 
 
 def near(found: Any, expected: Any) -> None:
@@ -102,7 +106,7 @@ def test_what_is_announced_is_the_gradient(kind: str) -> None:
     near(under_test.gradients, twin.gradients)
 
 
-@every_executor
+@pytest.mark.parametrize("kind", [kind for kind in MAKERS if "CuPy" not in kind])
 def test_buffers_can_be_moved_into_memory_that_is_given(kind: str) -> None:
     """Values stay, passes go on there, and memory that overlaps or has another shape is refused."""
     under_test, twin = made(kind), made(kind)
