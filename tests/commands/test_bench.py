@@ -1,77 +1,212 @@
-"""Claims about `d5ray bench operators`: a budget is kept, a run is kept that other commands understand"""
+"""Claims about `d5ray bench`: the figures follow from the rows of a run that other commands understand"""
 
 import json
-import signal
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 
 from d5ray.metrics.record.reader import Run
 from d5ray.ops.deepbench import problems as deepbench
 from tests.commands.test_bad_input import check_refused
-from tests.conftest import Finished, d5ray, started, wait_until
-from tests.patience import patience
+from tests.conftest import Finished, d5ray
+
+OPERATORS = """
+import numpy as np
+import torch
+
+import d5ray as d5
+from helper import twice  # beside this file
+
+
+class Double(d5.CustomPythonOp):
+    def forward(self, x):
+        return twice(x)
+
+    def backward(self, grads, fwd_inputs, fwd_outputs):
+        return twice(grads[0])
+
+
+def added(x):
+    return torch.add(x, x)
+
+
+def view(x):
+    return x.T
+
+
+class Net(torch.nn.Sequential):
+    def __init__(self):
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+
+
+def unwell(x):
+    raise ValueError("it is unwell")
+
+
+def data():
+    from d5ray.training.datasets import Split
+
+    split = Split(np.ones((50, 4), np.float32), np.zeros(50, np.int64))
+    return d5.Dataset("mine", split, split, ("a",))
+"""
+
+COMMANDS = {
+    "operator": (
+        "operator", "own.py:added,Double,view", "--shapes", "2000x3000", "--shapes", "300x300:float64",
+        "--frameworks", "torch,numpy",
+    ),
+    "network": (
+        "network", "own.py:Net", "--shape", "1x8x8", "--batch", "1,64", "--training",
+        "--frameworks", "torch,numpy",
+    ),
+    "data": ("data", "own.py:data", "--batch", "4,16"),
+    "allreduce": ("allreduce", "--sizes", "1000,100000", "--backends", "shared_memory,socket"),
+}  # fmt: skip
+METRICS = {
+    "operator": "operator_time", "network": "network_time", "data": "loading_time",
+    "allreduce": "allreduce_time",
+}  # fmt: skip
 
 BUDGET, FRAMEWORKS = 8.0, ("numpy", "torch")
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("bench")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("bench_own")
+    (made / "own.py").write_text(OPERATORS)
+    (made / "helper.py").write_text("def twice(x):\n    return x + x\n")
+    return made
 
 
-@pytest.fixture(scope="module")
-def bench(home: Path) -> Finished:
-    """Two frameworks in two processes each, on products, for some seconds."""
+@pytest.fixture(
+    scope="module",
+    params=[
+        "operator",
+        "allreduce",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("network", "data")),
+    ],
+)
+def bench(request: pytest.FixtureRequest, folder: Path) -> tuple[str, Finished, Run]:
+    """What was measured, the command that did it in two processes of each contender, and its run."""
+    kind: str = request.param
     done = d5ray(
-        "bench", "operators", "--budget", f"{BUDGET:g}s", "--frameworks", ",".join(FRAMEWORKS),
-        "--problems", "gemm", "--mode", "inference", "--processes", "2", "--threads", "1", "--json",
-        "--to", "benchmarker", "--out", str(home / "documents"),
-        env={"D5RAY_HOME": str(home)},
+        "bench", *COMMANDS[kind], "--processes", "2", "--json", "--to", "benchmarker",
+        "--out", str(folder / f"{kind}-documents"),
+        env={"D5RAY_HOME": str(folder / "home")}, cwd=folder, seconds=300,
     )  # fmt: skip
     assert done.code == 0, done
     assert not done.left()
-    return done
-
-
-@pytest.fixture(scope="module")
-def run(home: Path, bench: Finished) -> Run:
-    return Run.find("last", home / "runs")
-
-
-def command(home: Path, *arguments: str) -> Finished:
-    return d5ray(*arguments, env={"D5RAY_HOME": str(home)})
+    return kind, done, Run.find("last", folder / "home" / "runs")
 
 
 @pytest.mark.full
-def test_every_problem_is_measured_or_listed_with_a_reason(bench: Finished) -> None:
-    """Under every framework, once; what was not reached says so."""
-    told = bench.json
-    named = [f"{each['framework']} {each['problem']}" for each in told["operators"]]
-    missing = {each["scope"]: each["reason"] for each in told["missing"]}
-    problems = deepbench.problems("inference", ["gemm"])
-    assert sorted([*named, *missing]) == sorted(f"{f} {p.name}" for f in FRAMEWORKS for p in problems)
-    assert named
-    assert all(reason.startswith("unavailable: ") for reason in missing.values())
-    assert all(value["value"] > 0 for value in told["peaks"].values())
-
-
-@pytest.mark.full
-def test_the_figures_follow_from_the_rows(bench: Finished, run: Run) -> None:
-    """Seconds: the median of the processes' medians; rates and the share of the roofline from them."""
+def test_the_figures_follow_from_the_rows(bench: tuple[str, Finished, Run]) -> None:
+    """Seconds: the median of the processes' medians, of the slowest rank; ratios in pairs of processes."""
+    kind, done, run = bench
     samples = run.tables()["samples"].to_pandas()
-    peaks = {name: found["value"] for name, found in bench.json["peaks"].items()}
-    by_name = {each.name: each for each in deepbench.problems("inference", ["gemm"])}
-    for each in bench.json["operators"]:
-        rows = samples[
-            (samples.scope == f"{each['framework']} {each['problem']}")
-            & (samples.metric == "operator_time")
-            & (samples.phase == "run")
-        ]
+    rows = samples[(samples.metric == METRICS[kind]) & (samples.phase == "run")]
+    slowest = rows.groupby(["scope", "rep", "step"], observed=True).value.max()
+    medians = slowest.groupby(["scope", "rep"], observed=True).median()
+    found = done.json["operators"]
+    assert found
+    firsts: dict[str, str] = {}
+    for each in found:
+        scope = f"{each['framework']} {each['problem']}"
+        own = medians[scope]
+        assert each["seconds"] == pytest.approx(own.median())
+        assert each["n"] == len(own) <= 2
+        first = firsts.setdefault(each["group"], scope)
+        if first == scope:
+            assert each["ratio"] is None
+        else:
+            beside = medians[first]
+            pairs = own.index.intersection(beside.index)
+            expected = np.exp(np.median(np.log(own[pairs] / beside[pairs])))
+            assert each["ratio"] == pytest.approx(expected)
+
+
+@pytest.mark.full
+def test_shares_are_of_the_measured_peaks_or_explained_or_refused(bench: tuple[str, Finished, Run]) -> None:
+    """Of the least time that they allow; none of what moves no data, and none of loading and allreduces."""
+    kind, done, run = bench
+    peaks = done.json["peaks"]
+    if kind in ("data", "allreduce"):
+        assert all(value is None for value in peaks.values())
+        assert all(each["share"] is None for each in done.json["operators"])
+        return
+    problems = json.loads(run.row["experiment"])["problems"]
+    refused = run.tables()["samples"].to_pandas().query("metric == 'share_of_peak' and value.isna()")
+    for each in done.json["operators"]:
+        known = problems[each["problem"]]
+        if each["problem"].startswith("view 2000"):
+            assert (each["share"], each["above"]) == (None, "not shown")
+            own = refused[refused.scope == f"{each['framework']} {each['problem']}"]
+            assert own.status.str.contains("times the peak: the call does not do what is counted").all()
+            assert len(own)
+        elif each["share"] is not None:
+            least = max(
+                known["flops"] / peaks["peak_flop_rate"]["value"],
+                known["bytes"] / peaks["peak_byte_rate"]["value"],
+            )
+            assert each["share"] == pytest.approx(least / each["seconds"])
+            assert bool(each["above"]) == (each["share"] > 1)
+
+
+@pytest.mark.full
+def test_other_commands_understand_the_run(bench: tuple[str, Finished, Run], folder: Path) -> None:
+    """check, show, report; every row has a metric that the run describes."""
+    kind, done, run = bench
+    env = {"D5RAY_HOME": str(folder / "home")}
+    assert d5ray("check", run.name, env=env).code == 0
+    shown = d5ray("show", run.name, env=env)
+    assert shown.code == 0
+    assert all(each["problem"] in shown.out for each in done.json["operators"])
+    query = "select count(*) n from samples where metric not in (select name from metrics)"
+    assert run.sql(query).to_pylist() == [{"n": 0}]
+    page = folder / f"{kind}.html"
+    assert d5ray("report", run.name, "--output", str(page), env=env).code == 0
+    assert "measured in turn" in page.read_text()
+
+
+@pytest.mark.full
+def test_benchmarkers_documents_say_what_was_measured(bench: tuple[str, Finished, Run], folder: Path) -> None:
+    """One for each, with the time and the problem."""
+    kind, done, _ = bench
+    told = [json.loads(file.read_text()) for file in (folder / f"{kind}-documents").iterdir()]
+    assert sorted((each["problem"]["name"], each["time"]) for each in told) == sorted(
+        (each["problem"], each["seconds"]) for each in done.json["operators"]
+    )
+
+
+@pytest.mark.full
+def test_problems_are_measured_in_turn_within_the_budget_or_listed_with_a_reason(tmp_path: Path) -> None:
+    """Two frameworks in two processes each, on products. Seconds are the median of the processes' medians;
+    rates and the share of the roofline follow. One problem may end after the budget."""
+    done = d5ray(
+        "bench", "operators", "--budget", f"{BUDGET:g}s", "--frameworks", ",".join(FRAMEWORKS),
+        "--problems", "gemm", "--mode", "inference", "--processes", "2", "--threads", "1", "--json",
+        env={"D5RAY_HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert done.code == 0 and not done.left(), done
+    problems = {each.name: each for each in deepbench.problems("inference", ["gemm"])}
+    found = {f"{each['framework']} {each['problem']}": each for each in done.json["operators"]}
+    missing = {each["scope"]: each["reason"] for each in done.json["missing"]}
+    assert sorted([*found, *missing]) == sorted(f"{f} {name}" for f in FRAMEWORKS for name in problems)
+    assert found and all(reason.startswith("unavailable: ") for reason in missing.values())
+    samples = Run.find("last", tmp_path / "runs").tables()["samples"].to_pandas()
+    assert (samples.t_wall.max() - samples.t_wall.min()).total_seconds() < 1.3 * BUDGET
+    times = samples[(samples.metric == "operator_time") & (samples.phase == "run") & samples.value.notna()]
+    for _, rows in times.groupby("rep"):  # each problem under all frameworks before the next
+        order = rows.sort_values("t_wall").scope.drop_duplicates().str.split(" ", n=1, expand=True)
+        names = order[1].tolist()
+        assert names == [name for name in dict.fromkeys(names) for _ in range(names.count(name))]
+    peaks = {name: each["value"] for name, each in done.json["peaks"].items()}
+    for scope, each in found.items():
+        rows = times[times.scope == scope]
         assert each["seconds"] == pytest.approx(rows.groupby("rep").value.median().median())
         assert each["n"] == rows.rep.nunique() <= 2
-        problem = by_name[each["problem"]]
+        problem = problems[each["problem"]]
         assert each["flops_per_second"] * each["seconds"] == pytest.approx(problem.flops)
         assert each["bytes_per_second"] * each["seconds"] == pytest.approx(problem.moved_bytes)
         least = max(problem.flops / peaks["peak_flop_rate"], problem.moved_bytes / peaks["peak_byte_rate"])
@@ -79,121 +214,26 @@ def test_the_figures_follow_from_the_rows(bench: Finished, run: Run) -> None:
         assert bool(each["above"]) == (each["share"] > 1)
 
 
-@pytest.mark.full
-def test_the_budget_is_kept(run: Run) -> None:
-    """From the first process to the last row; one problem may end after it."""
-    times = run.tables()["samples"]["t_wall"].cast("int64").to_numpy()
-    assert (times.max() - times.min()) / 1e9 < 1.3 * BUDGET
-
-
-@pytest.mark.full
-def test_frameworks_take_turns_problem_by_problem(run: Run) -> None:
-    """In each process one problem after the other, under all frameworks, before the next."""
-    samples = run.tables()["samples"].to_pandas()
-    times = samples[(samples.metric == "operator_time") & (samples.phase == "run") & samples.value.notna()]
-    for _, rows in times.groupby("rep"):
-        order = rows.sort_values("t_wall").scope.drop_duplicates().str.split(" ", n=1, expand=True)
-        names = order[1].tolist()
-        assert all(
-            names[at : at + names.count(name)] == [name] * names.count(name)
-            for name in set(names)
-            for at in [names.index(name)]
-        )
-
-
-@pytest.mark.full
-def test_other_commands_understand_the_run(home: Path, run: Run) -> None:
-    """check, show, sql, runs; every row has a metric that the run describes."""
-    assert command(home, "check", "last").code == 0
-    assert command(home, "show", "last").code == 0
-    query = "select count(*) n from samples where metric not in (select name from metrics)"
-    assert json.loads(command(home, "sql", "last", query, "--json").out) == [{"n": 0}]
-
-
-@pytest.mark.full
-def test_runs_are_compared_operator_by_operator(home: Path, run: Run) -> None:
-    """Against a copy of itself: one ratio for each operator, all 1; the sizes' suite must be the same."""
-    copy = home / "runs" / f"{run.name}-copy"
-    copy.mkdir()
-    for file in run.folder.iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
-    done = command(home, "compare", run.name, copy.name, "--json")
-    (copy / "runs.parquet").unlink()
-    found: Any = done.json
-    labels = [each["metric"] for each in found["differences"]]
-    assert labels
-    assert all(label.startswith("operator_time(contender=") for label in labels)
-    assert {each["verdict"] for each in found["differences"]} == {"same"}
-
-
-@pytest.mark.full
-def test_benchmarkers_documents_say_what_was_measured(home: Path, bench: Finished) -> None:
-    """One for each operator, with the keys of its first published form."""
-    told = [json.loads(file.read_text()) for file in (home / "documents").iterdir()]
-    assert len(told) == len(bench.json["operators"])
-    names = {"numpy": "numpy", "torch": "pytorch"}
-    for each in bench.json["operators"]:
-        (found,) = (
-            one
-            for one in told
-            if one["problem"]["name"] == each["problem"] and one["framework"] == names[each["framework"]]
-        )
-        assert found["time"] == found["time_batch"] == each["seconds"]
-        assert found["gflop_per_second"] == pytest.approx(each["flops_per_second"] / 1e9)
-        assert found["framework_full"].startswith(f"{names[each['framework']]}-")
-        assert found["shape_x_train"][0] == found["problem"]["sample_shape"][0]
-        assert found["device"] and found["hostname"] and found["linux"] and found["platform"]["cpu_model"]
-
-
-@pytest.mark.full
-def test_a_table_is_shown_for_people(home: Path, run: Run) -> None:
-    """In a pipe without colours: a line an operator, the peaks, what is missing."""
-    from d5ray.dashboards.terminal import operator_tables  # noqa: PLC0415
-
-    lines = operator_tables.left_out(run.tables())
-    assert any("not reached within 8 s" in line for line in lines)
-    assert lines[-1].startswith("all, with the reasons: d5ray sql last")
-
-
-@pytest.mark.slow
-def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
-    """The run is interrupted, its rows can be read; exit code 130; no process is left."""
-    home = tmp_path / "home"
-    arguments = ("bench", "operators", "--budget", "1h", "--frameworks", "numpy", "--json")
-    with started(*arguments, env={"D5RAY_HOME": str(home)}) as command:
-        wait_until(lambda: any(map(measured, home.glob("runs/*/runs.parquet"))), 60)
-        command.process.send_signal(signal.SIGINT)
-        out, _ = command.process.communicate(timeout=patience(60))
-        assert command.process.returncode == 130
-        assert not command.left()
-    told = json.loads(out)
-    assert (told["status"], told["reason"]) == ("interrupted", "interrupted by the user")
-    assert told["operators"]
-
-
-def measured(runs: Path) -> bool:
-    """Whether an operator was measured to the end in this run."""
-    samples = Run(runs.parent).tables()["samples"].to_pandas()
-    return bool((samples.metric == "flop_rate").any())
-
-
 WRONG = [
-    (("--suite", "deepbnch"), ["'deepbnch'", "did you mean 'deepbench'?"]),
-    (("--frameworks", "pytorch"), ["'pytorch'", "did you mean 'torch'?"]),
-    (("--device", "gpu"), ["'gpu'", "known: cpu, cuda"]),
-    (("--frameworks", "cupy", "--device", "cuda"), ["cupy is not installed", "pip install 'd5ray[cuda]'"]),
-    (("--frameworks", "torch", "--device", "cuda"), ["no NVIDIA GPU", "--device cpu"]),
-    (("--budget", "soon"), ["'soon' is no duration", "60s"]),
-    (("--to", "benchmarkr"), ["'benchmarkr'", "did you mean 'benchmarker'?"]),
-    (("--to", "csv", "--out", "s3://bucket/x"), ["--out 's3:/bucket/x' is an address"]),
+    (("operators", "--suite", "deepbnch"), ["'deepbnch'", "did you mean 'deepbench'?"]),
+    (("operators", "--frameworks", "torch", "--device", "cuda"), ["no NVIDIA GPU", "--device cpu"]),
+    (("operators", "--budget", "soon"), ["'soon' is no duration", "60s"]),
+    (("operators", "--to", "csv", "--out", "s3://bucket/x"), ["--out 's3:/bucket/x' is an address"]),
+    (("operator", "own.py:unwell", "--shapes", "3"), ["unwell with float32 (3,)", "it is unwell"]),
+    (("operator", "own.py:added"), ["--shapes"]),
+    (("operator", "gone.py:added", "--shapes", "3"), ["there is no file gone.py"]),
+    (("network", "own.py:Net"), ["--shape 3x224x224"]),
+    (("data", "own.py:dat"), ["did you mean 'data'?"]),
+    (("allreduce", "--backends", "mpi"), ["there are no backends 'mpi'"]),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "expected"), WRONG, ids=lambda value: " ".join(value)[:40])
+@pytest.mark.parametrize(("arguments", "expected"), WRONG)
 def test_wrong_input_is_one_clear_error(
-    arguments: tuple[str, ...], expected: list[str], tmp_path: Path
+    arguments: tuple[str, ...], expected: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found, expected, what to do; exit code 3; no run."""
     if "cuda" in arguments and Path("/dev/nvidia0").exists():
         pytest.skip("there is a GPU")
-    check_refused(("bench", "operators", *arguments), expected, tmp_path / "home")
+    monkeypatch.chdir(folder)
+    check_refused(("bench", *arguments), expected, folder / "empty")

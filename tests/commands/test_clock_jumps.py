@@ -10,10 +10,7 @@ import pytest
 import d5ray as d5
 from d5ray.recipes.engine.checking.checker import violations
 from tests.clocks import HOUR, Clock
-from tests.commands.test_interrupts import train_for_a_while
-from tests.conftest import started, wait_until
 from tests.patience import patience
-from tests.recipes.test_chaos import RECIPE
 
 SIMULATION = """
 import struct, sys, time
@@ -44,25 +41,3 @@ def test_a_simulation_whose_clock_is_set_is_complete_and_right(jump: int, tmp_pa
     run = d5.Run(folder)
     assert 0 <= (run.row["ended"] - run.row["started"]).total_seconds() < patience(60)
     assert [each for each in violations(run) if "no recipe" not in each] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("jump", [HOUR, -HOUR])
-def test_a_run_whose_clock_is_set_goes_on_and_its_times_agree(jump: int, tmp_path: Path) -> None:
-    """Also of an agent and an aggregator that are started afterwards: `d5ray check` sees all in the run."""
-    clock, recipe = Clock(tmp_path), tmp_path / "small.py"
-    recipe.write_text(RECIPE)
-    faults = "kill(agent=1, at_step=900).kill('aggregator', at_seconds=5)"
-    words = ("--set", "epochs=60", "--set", "on_failure=restart", "--faults", faults)
-    environment = clock.environment | {"D5RAY_HOME": str(tmp_path)}
-    with started("run", str(recipe), *words, env=environment) as command:
-        run = train_for_a_while(command, tmp_path)
-        clock.set(jump)
-        _, err = command.process.communicate(timeout=patience(90))
-        assert command.process.returncode in (0, 1), err
-        wait_until(lambda: not command.left(), 10)
-    events = run.tables()["events"].to_pylist()
-    assert {"agent_restarted", "aggregator_restored"} <= {row["name"] for row in events}
-    assert run.row["status"] == "completed" and violations(run) == []
-    begin, end = run.row["started"], run.row["ended"]
-    assert 0 <= (end - begin).total_seconds() < patience(90)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.metrics.record.store import Run
-from tests.commands.test_interrupts import LONG, train_for_a_while
-from tests.conftest import d5ray, started, wait_until
+from tests.conftest import d5ray, wait_until
 from tests.patience import patience
 
 SAVING = """
@@ -33,36 +31,6 @@ LOOP = 'until "$0" -m d5ray run "$1" --resume auto; do [ $? -lt 3 ] && break; sl
 
 def home_of(folder: Path) -> dict[str, str]:
     return {"D5RAY_HOME": str(folder)}
-
-
-@pytest.mark.full
-def test_a_run_is_stopped_by_its_name(tmp_path: Path) -> None:
-    """What was measured is kept, nothing is left; a run that has ended is not stopped again."""
-    with started(*LONG, env=home_of(tmp_path)) as command:
-        run = train_for_a_while(command, tmp_path)
-        stopped = d5ray("stop", "last", "--json", env=home_of(tmp_path))
-        assert (stopped.code, stopped.json) == (0, {"run": run.name, "status": "interrupted"})
-        assert command.process.wait(patience(60)) == 130
-        assert not command.left()
-    assert run.row["status"] == "interrupted" and run.row["rows"] == run.tables()["samples"].num_rows
-    again = d5ray("stop", run.name, env=home_of(tmp_path))
-    assert again.code == 3 and "is interrupted: there is nothing to stop" in again.err
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (("stop", "nothing"), "There is no run 'nothing'"),
-        (("run", "digits_lenet", "--resume", "auto", "--seeds", "2"), "--seeds and --resume exclude"),
-    ],
-)
-def test_what_cannot_be_stopped_or_gone_on_with_is_refused(
-    words: tuple[str, ...], text: str, tmp_path: Path
-) -> None:
-    """One line, exit code 3, nothing begins."""
-    done = d5ray(*words, env=home_of(tmp_path))
-    assert done.code == 3 and text in done.err and len(done.err.splitlines()) == 1, done
-    assert not list(tmp_path.glob("runs/*"))
 
 
 @pytest.mark.full
@@ -99,21 +67,6 @@ def test_a_loop_of_a_shell_goes_on_where_ray_or_the_driver_dies(victim: str, tmp
 
 
 @pytest.mark.full
-def test_sigterm_to_the_process_group_of_a_run_ends_it_as_ctrl_c_does(tmp_path: Path) -> None:
-    """Its Ray has a group of its own, and ends with it: 130, interrupted, nothing left."""
-    with started(*LONG, env=home_of(tmp_path)) as command:
-        run = train_for_a_while(command, tmp_path)
-        begin = time.monotonic()
-        os.killpg(command.process.pid, signal.SIGTERM)
-        _, err = command.process.communicate(timeout=patience(60))
-        assert time.monotonic() - begin < patience(5)
-        assert command.process.returncode == 130, err
-        assert not command.left()
-    assert (run.row["status"], run.row["verdict"]) == ("interrupted", "INCONCLUSIVE")
-    assert run.tables()["samples"].num_rows == run.row["rows"] > 0
-
-
-@pytest.mark.full
 def test_launch_goes_on_from_the_run_before_with_the_numbers_of_one_that_was_never_stopped(
     tmp_path: Path,
 ) -> None:
@@ -125,9 +78,9 @@ def test_launch_goes_on_from_the_run_before_with_the_numbers_of_one_that_was_nev
             cpus_per_agent=0.25, evaluate=False, events=d5.events.Checkpoint(every_steps=10),
         )  # fmt: skip
 
-    with d5.launch(made(), root=tmp_path / "whole", quiet=True, resume="auto") as group:
-        group.train(progress=False)
-        whole = group.parameters()
+    with d5.simulate(made(), root=tmp_path / "whole") as calm:
+        calm.train(progress=False)
+        whole = calm.parameters()
     with (
         pytest.raises(RuntimeError, match="as planned"),
         d5.launch(made(), root=tmp_path / "broken", quiet=True) as group,

@@ -129,7 +129,6 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
         "AllGather": {"compressor": d5.compression.TernGrad()},
         "ScatterReduce": {"compressor": d5.compression.TernGrad()},
         "ErrorFeedback": {"compression": d5.compression.TopK(0.5)},
-        "CompressedSGD": {"compression": d5.compression.TernGrad()},
         "BucketSampler": {"lengths": [3, 1, 2] * 5 + [1]},
         "Computed": {"function": lambda step: 0.1},
         "FunctionLoss": {"function": lambda output, labels: output.mean()},
@@ -142,7 +141,6 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
         "Series": {"folder": folder},
         "Table": {"table": run(folder, "rows").tables()["samples"]},
         "fastest_within": {"costs": {2: StepCost(0.1, 100)}, "limit_bytes": 200},
-        "launch": {"experiment": experiment()},
         "layer_kernels": {
             "factory": from_onnx, "network": network(), "node": "product", "sizes": (1,), "seconds": 0.0,
         },
@@ -159,15 +157,9 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
             "batch_size": 4,
             "monitor_seconds": 0.0, "mirror_seconds": 0.0, "prefetch": 0,
         },
-        "ExponentialSlowdown": {"mean": 1.0},
-        "GroupedLinks": {
-            "size": 2, "within": d5.simulation.UniformLinks(), "between": d5.simulation.UniformLinks()
-        },
         "GrowingBatch": {"milestones": [3]},
         "HierarchicalAveraging": {"group_size": 2, "period": 1, "global_period": 2},
         "ImageFolder": {"path": images(folder)},
-        "InverseTo": {"start": 0.1, "other": d5.schedules.Cosine(0.1, 10)},
-        "Multiplied": {"other": d5.schedules.Cosine(0.1, 10), "factor": 0.5},
         "MeasuredTime": {"durations_seconds": (0.1, 0.2)},
         "Node": {"type": "Relu", "inputs": ("x",), "outputs": ("y",)},
         "Normalize": {"mean": 0.5, "std": 0.5},
@@ -189,9 +181,6 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
         "WarmUp": {"after": 0.1, "length": 3},
         "check_forward": {"operator": np.tanh, "inputs": [square], "reference": np.tanh},
         "check_gradient": {"operator": torch.tanh, "inputs": [square]},
-        "check_optimizer": {
-            "optimizer": d5.optimizers.SGD(0.1), "reference": d5.optimizers.SGD(0.1), "steps": 3
-        },
         "check_repeatability": {"operator": np.tanh, "inputs": [square], "runs": 2},
         "check_sampler": {"sampler": d5.samplers.ShuffleSampler(), "samples": 16},
         "check_training": {"curve": [0.1, 0.2], "expected": [0.1, 0.2], "tolerance": 0.1},
@@ -207,7 +196,6 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
             "classes": 3,
         },
         "export": {"run": run(folder, "out"), "to": "csv", "out": folder / "exported"},
-        "label_bias": {"dataset": data(), "sampler": d5.samplers.ShuffleSampler()},
         "load_dataset": {"name": "digits"},
         "median_interval": {"values": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]},
         "median_log_ratio": {"a": [1.0] * 8, "b": [2.0] * 8},
@@ -221,7 +209,6 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
         "split": {"network": network(), "plan": {"product": d5.networks.ByColumns()}, "index": 0, "parts": 2},
         "sql": {"run": run(folder, "asked"), "query": "select 1"},
         "stage_table": {"pieces": d5.pipelines.pieces(network(), d5.pipelines.Cut(("relu",)))},
-        "structural_difference": {"first": network(), "second": network()},
         "tensordesc": {"first": "float32", "second": (2, 3)},
     }  # fmt: skip
 

@@ -51,37 +51,22 @@ def commands() -> dict[str, tuple[Parameter, ...]]:
 def _leaves(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, tuple[Parameter, ...]]]:
     below = getattr(command, "commands", None)
     if below is None:
-        yield (
-            " ".join(words),
-            tuple(
-                Parameter(
-                    each.name,
-                    each.opts[0] if each.param_type_name == "option" else "",
-                    bool(getattr(each, "is_flag", False)),
-                    bool(each.required),
-                )
-                for each in command.params
-            ),
-        )
+        yield " ".join(words), tuple(map(_parameter, command.params))
     for name, inner in (below or {}).items():
         yield from _leaves(inner, (*words, name))
+
+
+def _parameter(given: Any) -> Parameter:
+    option = given.opts[0] if given.param_type_name == "option" else ""
+    return Parameter(given.name, option, bool(getattr(given, "is_flag", False)), bool(given.required))
 
 
 def texts(folder: Path) -> dict[str, str]:
     """Wrong values, by a name that says what is wrong with them."""
     wrong = folder / "wrong"
     return {
-        "nan": "nan",
-        "inf": "inf",
-        "-1": "-1",
-        "0": "0",
-        "-0.5": "-0.5",
-        "half": "0.5",
-        "10**9": str(10**9),
-        "10**30": str(10**30),
-        "1e400": "1e400",
-        "None": "None",
-        "True": "True",
+        **{text: text for text in ("nan", "inf", "-1", "0", "-0.5", "1e400", "None", "True")},
+        "half": "0.5", "10**9": str(10**9), "10**30": str(10**30),
         "a list": "[1, 'x']",
         "a dictionary": "{'x': -1}",
         "an expression": "Ring(",
@@ -105,7 +90,7 @@ def texts(folder: Path) -> dict[str, str]:
         "a device": str(wrong / "device"),
         "a home of nobody": "~nobody-of-this-name/x",
         "an address of nobody": "http://nowhere.invalid:1",
-    }
+    }  # fmt: skip
 
 
 def furnish(folder: Path) -> None:
@@ -186,12 +171,20 @@ NAMES = {  # of files that a command may well make
 }  # fmt: skip
 FILES = {"an empty file", "a broken file", "a text file"}
 ZERO, MORE = {"0"}, {"0", "10**9"}
+OF_EVERY_BENCH = {
+    "out": (NAMES | {"no file", "a folder"}, "a name of a file"),
+    "seed": (MORE, "a seed"),
+    "budget": ({"half"}, "half a second"),
+}
 FINE: dict[tuple[str, str], tuple[set[str], str]] = {  # what is no mistake -> why
+    (f"bench {what}", parameter): fine
+    for what in ("operators", "operator", "network", "allreduce", "data")
+    for parameter, fine in OF_EVERY_BENCH.items()
+} | {
     ("export", "out"): (NAMES | {"no file"}, "a name of a file; folders above it are made"),
     ("report", "output"): (NAMES | {"no file", "a folder", "above"}, "a file, or a folder, which is made"),
     ("timeline", "output"): (NAMES | FILES, "a name of a file, whose place it takes"),
     ("dashboard grafana", "output"): (NAMES | {"no file", "a folder", "above"}, "a folder, which is made"),
-    ("bench operators", "out"): (NAMES | {"no file", "a folder"}, "a name of a file"),
     ("compare", "tolerance"): ({"0", "half"}, "0: all that differs does"),
     ("run", "seed"): (MORE, "a seed"),
     ("run", "flight"): (ZERO, "any port that is free"),
@@ -223,21 +216,7 @@ FINE: dict[tuple[str, str], tuple[set[str], str]] = {  # what is no mistake -> w
     ("timeline", "steps"): (MORE, "0: all; many: as many as there are"),
     ("timeline", "first"): (ZERO, "the first step"),
     ("timeline", "last"): (MORE, "as far as there are steps"),
-    ("bench operators", "seed"): (MORE, "a seed"),
-    ("bench operators", "budget"): ({"half"}, "half a second"),
-    ("bench operator", "out"): (NAMES | {"no file", "a folder"}, "a name of a file"),
-    ("bench operator", "seed"): (MORE, "a seed"),
-    ("bench operator", "budget"): ({"half"}, "half a second"),
-    ("bench network", "out"): (NAMES | {"no file", "a folder"}, "a name of a file"),
-    ("bench network", "seed"): (MORE, "a seed"),
-    ("bench network", "budget"): ({"half"}, "half a second"),
-    ("bench allreduce", "out"): (NAMES | {"no file", "a folder"}, "a name of a file"),
-    ("bench allreduce", "seed"): (MORE, "a seed"),
-    ("bench allreduce", "budget"): ({"half"}, "half a second"),
     ("bench allreduce", "sizes"): ({"10**9"}, "as long as one has patience"),
-    ("bench data", "out"): (NAMES | {"no file", "a folder"}, "a name of a file"),
-    ("bench data", "seed"): (MORE, "a seed"),
-    ("bench data", "budget"): ({"half"}, "half a second"),
     ("bench data", "workers"): (ZERO, "none"),
     ("bench operator", "flops"): ({"half", "10**9", "10**30"}, "a number of operations"),
     ("dashboard page", "port"): (ZERO, "any port that is free"),
@@ -245,7 +224,7 @@ FINE: dict[tuple[str, str], tuple[set[str], str]] = {  # what is no mistake -> w
 
 
 # The right lines need a run that goes on, or start some: tests/actors/group/test_replacing.py,
-# tests/commands/test_unattended.py.
+# tests/commands/test_interrupts.py.
 OF_REAL_RUNS = {"replay", "resize", "stop"}
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.errors import ConfigurationError, D5Error
+from d5ray.errors import ConfigurationError
 from d5ray.identity.canonical import canonical
 from d5ray.names import namespaces
 from tests.cases import of_this_week
@@ -58,8 +58,6 @@ def test_every_public_name_is_called_or_left_out_for_a_reason(tmp_path: Path) ->
 WHERE_SAID: dict[str, Callable[[], object]] = {
     "late": lambda: d5.faults.Late(agent=-1, seconds=5),
     "slow": lambda: d5.faults.Slowdown(agent=-1, factor=2),
-    "slow, all by chance": lambda: d5.faults.ExponentialSlowdown(1.0, agent=-1),
-    "failure": lambda: d5.faults.Failure(agent=-1, seconds=5),
     "device": lambda: d5.GPUDevice(-1),
     "option of a data set": lambda: d5.Experiment(
         "mlp", "digits", d5.optimizers.SGD(0.1), dataset_kwargs={"nose": 1}
@@ -67,10 +65,8 @@ WHERE_SAID: dict[str, Callable[[], object]] = {
     "seed": lambda: experiment(seed=2**200),
     "threads": lambda: experiment(threads=10**9),
     "agents": lambda: experiment(agents=10**12),
-    "number of agents": lambda: d5.resize(agents=-1),
     "ring": lambda: d5.topologies.Ring(10**12),
     "mesh": lambda: d5.Mesh(10**9, 10**9),
-    "micro-batches": lambda: d5.Mesh(1, 2, micro_batches=10**9),
 }
 
 
@@ -90,9 +86,3 @@ def test_numbers_of_numpy_mean_what_those_of_python_do() -> None:
     )
     assert of_numpy == experiment(seed=3, batch_size=4, agents=2, optimizer=d5.optimizers.SGD(0.1))
     assert canonical([np.float32(0.5), np.bool_(True), np.int8(-3)]) == [0.5, True, -3]
-
-
-@pytest.mark.parametrize("parameter", ["seed", "batch_size", "agents", "threads", "epochs", "prefetch"])
-def test_booleans_are_no_numbers(parameter: str) -> None:
-    with pytest.raises(D5Error, match="True"):
-        experiment(**{parameter: True})
