@@ -94,8 +94,12 @@ def head() -> Iterator[Head]:
 
 
 @contextlib.contextmanager
-def started_head(*options: str, env: dict[str, str] | None = None) -> Iterator[Head]:
-    """`ray start --head --block` with its dashboard on free ports; ended by its process id."""
+def started_head(*options: str, env: dict[str, str] | None = None, token: str = "") -> Iterator[Head]:
+    """`ray start --head --block` with its dashboard on free ports; ended by its process id.
+
+    env: variables of its own; token: what it asks everybody for.
+    """
+    own = (env or {}) | ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {})
     port, dashboard = free_port(), free_port()
     folder = tempfile.mkdtemp(prefix="d5t-", dir="/tmp")
     command = [
@@ -114,13 +118,15 @@ def started_head(*options: str, env: dict[str, str] | None = None) -> Iterator[H
             stderr=output,
             start_new_session=True,
             # its dashboard leaves folders there; its agent knows no other settings than the environment's
-            env=os.environ | {"TMPDIR": folder, "RAY_metrics_report_interval_ms": "1000"} | (env or {}),
+            env=os.environ | {"TMPDIR": folder, "RAY_metrics_report_interval_ms": "1000"} | own,
         )
     try:
         url = f"http://127.0.0.1:{dashboard}"
-        wait_until(lambda: _answers(f"{url}/api/version") and process.poll() is None, 60, log.read_text)
-        wait_until(lambda: bool(_nodes(url)), 60, log.read_text)
-        yield Head(address=f"{_nodes(url)[0]}:{port}", dashboard=url, folder=Path(folder))
+        wait_until(
+            lambda: _answers(f"{url}/api/version", token) and process.poll() is None, 60, log.read_text
+        )
+        wait_until(lambda: bool(_nodes(url, token)), 60, log.read_text)
+        yield Head(address=f"{_nodes(url, token)[0]}:{port}", dashboard=url, folder=Path(folder))
     finally:
         process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -143,16 +149,20 @@ def wait_until(condition: Callable[[], bool], seconds: float, report: Callable[[
         time.sleep(0.05)
 
 
-def _nodes(url: str) -> list[str]:
+def _asked(url: str, token: str) -> urllib.request.Request:
+    return urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+
+
+def _nodes(url: str, token: str) -> list[str]:
     """The addresses of the cluster's nodes, as its dashboard knows them."""
-    with urllib.request.urlopen(f"{url}/nodes?view=summary", timeout=10) as answer:
+    with urllib.request.urlopen(_asked(f"{url}/nodes?view=summary", token), timeout=10) as answer:
         summary = json.loads(answer.read())["data"]["summary"]
     return [node["ip"] for node in summary if "ip" in node]  # a node is listed before its address is known
 
 
-def _answers(url: str) -> bool:
+def _answers(url: str, token: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
+        with urllib.request.urlopen(_asked(url, token), timeout=2) as answer:
             return int(answer.status) == 200
     except OSError:
         return False

@@ -2,10 +2,7 @@
 the simulation, they reach the same parameters"""
 
 import json
-import os
 import shutil
-import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -21,10 +18,9 @@ from d5ray.distributed.simulation.recorded_order import Recorded, RecordedSchedu
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.metrics.record.schema import EVENTS
-from d5ray.metrics.record.store import Run
-from d5ray.replayer import Replay
+from d5ray.metrics.record.store import Run, RunWriter
 from tests.agents import agents_in_threads
-from tests.conftest import Head, d5ray, wait_until
+from tests.conftest import Head, d5ray
 from tests.distributed.compression.test_plain_data import FirstOnly
 from tests.distributed.leftovers import nothing_left
 from tests.together import together
@@ -184,16 +180,6 @@ def test_agents_in_threads_are_replayed_to_the_last_bit(name: str, tmp_path: Pat
     assert any(np.abs(other - found).max() > 1e-6 for other in others)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILIES)
-def test_two_orders_end_differently(name: str, tmp_path: Path) -> None:
-    """So a run of agents, whose order is chance, cannot agree with both."""
-    one, other = (
-        in_own_order(FAMILIES[name], compute, tmp_path) for compute in (d5.simulation.ConstantTime(), UNEVEN)
-    )
-    assert np.abs(one - other).max() > 1e-5
-
-
 def in_own_order(wanted: Experiment, compute: d5.simulation.ComputeTime, folder: Path) -> Array:
     """The parameters of all agents (agents, n) of a simulation that goes by its own clock."""
     with d5.simulate(wanted, compute=compute, root=folder) as group:
@@ -207,17 +193,6 @@ def entangled(schedule: RecordedSchedule) -> bool:
     places = [[rank for rank, _ in turns] for turns in schedule.turns.values()]
     changes = [sum(a != b for a, b in pairwise(ranks)) for ranks in places]
     return not places or max(changes) > AGENTS
-
-
-def test_a_parameter_server_in_threads_is_an_allreduce() -> None:
-    """With momentum and a remainder; one server, or three shards, or two groups: to 1e-6 AllreduceSGD."""
-    base = d5.optimizers.Momentum(0.05, 0.9)
-    changes = {"batch_size": 130, "slow": ()}  # four steps an epoch; the last has a remainder
-    expected, _ = in_threads(experiment(d5.optimizers.AllreduceSGD(), base, **changes))
-    for servers in (None, d5.Servers(shards=3), d5.Servers(groups=2)):
-        wanted = experiment(d5.optimizers.ParameterServerSGD(), base, servers=servers, **changes)
-        for parameters in in_threads(wanted)[0]:
-            assert relative(parameters, expected[0]) < 1e-6
 
 
 def relative(found: Array, expected: Array) -> float:
@@ -266,84 +241,25 @@ def asgd(launch: Launch) -> Launched:
     return launch(FAMILIES["ASGD"])
 
 
-@pytest.fixture(scope="module")
-def synchronous(launch: Launch) -> Launched:
-    """A run of ParameterServerSGD with two shards."""
-    base = d5.optimizers.Momentum(0.05, 0.9)
-    return launch(
-        experiment(d5.optimizers.ParameterServerSGD(), base, agents=2, servers=d5.Servers(shards=2), slow=())
-    )
-
-
-def check_replay(launched: Launched) -> Replay:
-    """It agrees to the last bit."""
-    replayed = d5.replay(launched.run_id)
-    assert replayed.agrees and replayed.difference == 0.0
-    assert (replayed.run_id, replayed.steps) == (launched.run_id, sum(STEPS))
-    return replayed
-
-
-@pytest.mark.slow
-def test_a_parameter_server_on_ray_is_an_allreduce(synchronous: Launched) -> None:
-    """On every agent the parameters of AllreduceSGD in threads, to 1e-6."""
-    expected, _ = in_threads(
-        experiment(d5.optimizers.AllreduceSGD(), d5.optimizers.Momentum(0.05, 0.9), agents=2, slow=())
-    )
-    for found in synchronous.parameters:
-        assert relative(found, expected[0]) < 1e-6
+ON_RAY = ["ASGD", "ASGD in groups", "overlap SGP", "everything"]  # by each way that messages go
 
 
 @pytest.mark.full
-def test_asgd_on_ray_is_replayed_to_the_last_bit(asgd: Launched) -> None:
-    """Every push and pull is in the events table, once at each shard: a pull, 12 pushes, two final pulls."""
-    replayed = check_replay(asgd)
-    assert replayed.operations == 2 * AGENTS * (1 + sum(STEPS) + len(STEPS))
-    for found in asgd.parameters:
-        np.testing.assert_array_equal(found, asgd.parameters[0])
-
-
-ON_RAY = [name for name in FAMILIES if name not in ("ASGD", "ASGD in groups")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ON_RAY)
-def test_agents_on_ray_are_replayed_to_the_last_bit(name: str, launch: Launch, tmp_path: Path) -> None:
-    """The other asynchronous optimizers, an optimizer of the test's own among them."""
-    launched = launch(FAMILIES[name])
-    check_replay(launched)
-    with d5.simulate(FAMILIES[name], root=tmp_path) as group:
-        for agent, found in zip(group.agents, launched.parameters, strict=True):
-            assert relative(found, agent.flat_parameters()) > 1e-3  # it has moved
-
-
-def test_agents_of_all_groups_end_with_the_same_parameters(tmp_path: Path) -> None:
-    """A group's server learns at the end what the others have pushed since."""
-    with d5.simulate(FAMILIES["ASGD in groups"], root=tmp_path) as group:
-        group.train(10, progress=False)
-        found = np.stack([agent.flat_parameters() for agent in group.agents])
-    np.testing.assert_array_equal(found, np.broadcast_to(found[0], found.shape))
-
-
-@pytest.mark.slow
-def test_agents_of_all_groups_on_ray_end_with_the_same_parameters(launch: Launch) -> None:
-    """The same on Ray, and the replay of it."""
-    launched = launch(FAMILIES["ASGD in groups"])
-    check_replay(launched)
-    found = launched.parameters
-    np.testing.assert_array_equal(found, np.broadcast_to(found[0], found.shape))
-
-
-@pytest.mark.slow
-def test_push_sum_without_staleness_is_stochastic_gradient_push(launch: Launch) -> None:
-    """OverlapSGP(0) by letters on Ray: on every agent the parameters of the synchronous one, to 1e-6."""
-    wanted = experiment(d5.optimizers.OverlapSGP(0), MOMENTUM, topology=CYCLE)
-    launched = launch(wanted)
-    check_replay(launched)
-    synchronous = experiment(d5.optimizers.StochasticGradientPush(), MOMENTUM, topology=CYCLE)
-    expected, _ = in_threads(synchronous)
-    for found, other in zip(launched.parameters, expected, strict=True):
-        assert relative(found, other) < 1e-6
-    assert relative(expected[0], expected[1]) > 1e-4
+@pytest.mark.parametrize(
+    "name", ["ASGD", *(pytest.param(name, marks=pytest.mark.slow) for name in ON_RAY[1:])]
+)
+def test_agents_on_ray_are_replayed_to_the_last_bit(name: str, launch: Launch, request: Any) -> None:
+    """Of ASGD every push and pull is in the events table, once at each shard: a pull, 12 pushes, two final
+    pulls; also with groups of servers all agents end with the same parameters."""
+    launched = request.getfixturevalue("asgd") if name == "ASGD" else launch(FAMILIES[name])
+    replayed = d5.replay(launched.run_id)
+    assert replayed.agrees and replayed.difference == 0.0
+    assert (replayed.run_id, replayed.steps) == (launched.run_id, sum(STEPS))
+    if name == "ASGD":
+        assert replayed.operations == 2 * AGENTS * (1 + sum(STEPS) + len(STEPS))
+    if "ASGD" in name:
+        found = launched.parameters
+        np.testing.assert_array_equal(found, np.broadcast_to(found[0], found.shape))
 
 
 @pytest.mark.slow
@@ -363,188 +279,86 @@ def test_hogwild_learns_on_one_array_that_all_processes_share(launch: Launch) ->
         d5.replay(launched.run_id)
 
 
-# -- runs that are not replayed ------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_synchronous_run_kept_no_schedule(synchronous: Launched, tmp_path: Path) -> None:
-    """Neither did a simulated one: the error says which ones do."""
-    with d5.simulate(FAMILIES["ASGD"], root=tmp_path) as group:
-        group.train(1, progress=False)
-    for run in (synchronous.run, Run(group.folder)):
-        with pytest.raises(ConfigurationError, match=r"kept no schedule, .* such as ASGD\(\), are replayed"):
-            d5.replay(run)
-
-
-@pytest.mark.slow
-def test_an_interrupted_run_is_not_replayed(launch: Launch, head: Head) -> None:
-    """Ctrl-C in the middle of the training."""
-    wanted = experiment(d5.optimizers.ASGD(), agents=2, slow=())
-    group = d5.launch(wanted, address=head.address, quiet=True)
-
-    def interrupt() -> None:
-        wait_until(lambda: Run(group.folder).tables()["samples"].num_rows > 0, 30)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    waiting = threading.Thread(target=interrupt, daemon=True)
-    with pytest.raises(KeyboardInterrupt), group:
-        waiting.start()
-        group.train(1_000_000, progress=False)
-    waiting.join()
-    with pytest.raises(ConfigurationError, match="is interrupted: only a completed run can be replayed"):
-        d5.replay(group.run_id)
-
-
-def copied(launched: Launched, home: Path) -> Path:
-    """A copy of a run's folder in another D5RAY_HOME."""
-    folder: Path = home / "runs" / launched.run_id
-    shutil.copytree(launched.folder, folder)
-    return folder
-
-
-@pytest.mark.full
-def test_a_run_of_another_version_is_not_replayed(asgd: Launched, tmp_path: Path) -> None:
-    """With both versions named."""
-    folder = copied(asgd, tmp_path)
-    rows = pa.parquet.read_table(folder / "runs.parquet")
-    place = rows.schema.get_field_index("d5ray_version")
-    changed = rows.set_column(place, rows.schema.field(place), pa.array(["0.0.1"]))
-    pa.parquet.write_table(changed, folder / "runs.parquet")
-    own = asgd.run.row["d5ray_version"]
-    with pytest.raises(ConfigurationError, match=rf"made by d5ray 0\.0\.1, this is {own}: replay it with"):
-        d5.replay(Run(folder))
-
-
 # -- runs that did something else ----------------------------------------------------------------------------
 
+Rows = list[dict[str, Any]]
 
-def tampered(folder: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
-    """Rewrite the events: `change` gets those of pushes and pulls, with their detail as data."""
+
+def copied(launched: Launched, home: Path, change: Callable[[Rows], None] | None = None) -> Path:
+    """A copy of a run in another D5RAY_HOME; `change` gets its pushes and pulls, with detail as data."""
+    folder: Path = home / "runs" / launched.run_id
+    shutil.copytree(launched.folder, folder)
     rows = pa.parquet.read_table(folder / "events.parquet").to_pylist()
     operations = [row for row in rows if row["name"] in ("push_pull", "pull")]
     for row in operations:
         row["detail"] = json.loads(row["detail"])
-    change(operations)
+    if change is not None:
+        change(operations)
     for row in operations:
         row["detail"] = json.dumps(row["detail"])
     left = [row for row in rows if row not in operations or row["detail"] != "null"]
     pa.parquet.write_table(pa.Table.from_pylist(left, schema=EVENTS), folder / "events.parquet")
+    return folder
 
 
-def neighbours(operations: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Two pushes of different agents that came to the first shard one directly after the other."""
-    pushes = sorted(
-        (row for row in operations if row["name"] == "push_pull"), key=lambda row: row["detail"]["orders"][0]
-    )
+def neighbours(operations: Rows) -> tuple[list[int], list[int]]:
+    """The places of two pushes of different agents that came to the first shard one after the other."""
+    pushes = [row for row in operations if row["name"] == "push_pull"]
+    pushes.sort(key=lambda row: row["detail"]["orders"][0])
     for first, second in pairwise(pushes):
-        adjacent = second["detail"]["orders"][0] == first["detail"]["orders"][0] + 1
-        if first["rank"] != second["rank"] and adjacent and second["step"] < 8:
-            return first, second
+        one, other = first["detail"]["orders"], second["detail"]["orders"]
+        if first["rank"] != second["rank"] and other[0] == one[0] + 1 and second["step"] < 8:
+            return one, other
     raise AssertionError("no agent came after another one")
 
 
-def swap(first: dict[str, Any], second: dict[str, Any]) -> None:
-    """Exchange their places at all shards."""
-    one, other = first["detail"], second["detail"]
-    one["orders"], other["orders"] = other["orders"], one["orders"]
+def swap(one: list[int], other: list[int], count: int = 2) -> None:
+    """Exchange places at these many shards."""
+    one[:count], other[:count] = other[:count], one[:count]
 
 
-@pytest.mark.full
-def test_a_run_whose_order_was_another_does_not_agree(asgd: Launched, tmp_path: Path) -> None:
-    """Two neighbouring pushes of different agents exchanged, at all shards or one: the parameters differ."""
-    for shards in ([0, 1], [0]):
-        folder = copied(asgd, tmp_path / str(len(shards)))
-
-        def change(operations: list[dict[str, Any]], shards: list[int] = shards) -> None:
-            first, second = neighbours(operations)
-            one, other = first["detail"]["orders"], second["detail"]["orders"]
-            for shard in shards:
-                one[shard], other[shard] = other[shard], one[shard]
-
-        tampered(folder, change)
-        replayed = d5.replay(Run(folder))
-        assert not replayed.agrees
-        assert replayed.tolerance < replayed.difference < 0.1
-
-
-def backwards(operations: list[dict[str, Any]]) -> None:
-    """An agent's second push came before its first."""
-    own = [row for row in operations if row["rank"] == 1 and row["name"] == "push_pull"]
-    swap(own[0], own[1])
-
-
-def missing(operations: list[dict[str, Any]]) -> None:
-    """One push is not in the table."""
-    operations[20]["detail"] = None
-
-
-def twice(operations: list[dict[str, Any]]) -> None:
-    """Two pushes have one place."""
-    first, second = neighbours(operations)
-    second["detail"]["orders"] = first["detail"]["orders"]
-
-
-def strange(operations: list[dict[str, Any]]) -> None:
-    """An agent has an operation that it did not do."""
-    operations[5]["detail"]["number"] = 1000
+def own(operations: Rows) -> list[list[int]]:
+    return [row["detail"]["orders"] for row in operations if (row["rank"], row["name"]) == (1, "push_pull")]
 
 
 # at the other shard too, if there an agent waits first whose turn comes after one that stands at this shard
 STILL = r"cannot be replayed: .* before one that it waits for .*ParameterServer\(shard=[01]\)"
+IMPOSSIBLE: list[tuple[Callable[[Rows], None], str]] = [
+    (lambda rows: swap(*own(rows)[:2]), STILL),  # an agent's second push came before its first
+    (lambda rows: rows[5]["detail"].update(number=1000), STILL),  # one that the agent did not do
+    (lambda rows: rows[20].update(detail=None), r"of 45 operations .* its events table has 44"),
+]
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (backwards, STILL),
-        (strange, STILL),
-        (missing, r"of 45 operations that came to ParameterServer\(shard=0\), its events table has 44"),
-        (twice, r"of 45 operations .* has 44"),
-    ],
-)
+@pytest.mark.parametrize(("change", "words"), IMPOSSIBLE, ids=range(len(IMPOSSIBLE)))
 def test_an_order_that_no_run_can_have_is_refused(
-    change: Callable[[list[dict[str, Any]]], None], words: str, asgd: Launched, tmp_path: Path
+    change: Callable[[Rows], None], words: str, asgd: Launched, tmp_path: Path
 ) -> None:
     """With an error instead of a verdict, that says where the replay stands still or what is missing."""
-    folder = copied(asgd, tmp_path)
-    tampered(folder, change)
     with pytest.raises(ConfigurationError, match=words):
-        d5.replay(Run(folder))
+        d5.replay(Run(copied(asgd, tmp_path, change)))
 
 
 @pytest.mark.full
-def test_parameters_that_a_run_did_not_reach_do_not_agree(asgd: Launched, tmp_path: Path) -> None:
-    """One of 20,000 parameters of one agent changed by a thousandth of all."""
-    folder = copied(asgd, tmp_path)
+def test_a_run_whose_order_or_parameters_are_others_does_not_agree(asgd: Launched, tmp_path: Path) -> None:
+    """Two neighbouring pushes of different agents exchanged at all shards or one, or one of 20,000 parameters
+    of one agent changed by a thousandth of all: others, exit code 1; of another version it is refused."""
+    for shards in (2, 1):
+        home = tmp_path / str(shards)
+        replayed = d5.replay(Run(copied(asgd, home, lambda rows, n=shards: swap(*neighbours(rows), n))))
+        assert not replayed.agrees and replayed.tolerance < replayed.difference < 0.1
+    done = d5ray("replay", asgd.run_id[:-2], env={"D5RAY_HOME": str(home)})
+    assert done.code == 1 and "FAIL" in done.out and not done.left(), done
+    folder = copied(asgd, tmp_path / "parameters")
+    done = d5ray("replay", "last", "--json", env={"D5RAY_HOME": str(tmp_path / "parameters")})
+    assert (done.code, done.json["agrees"], done.json["difference"]) == (0, True, 0.0), done
     with np.load(folder / "parameters.npz") as kept:
         parameters = {name: kept[name].copy() for name in kept.files}
     assert sorted(parameters) == [str(rank) for rank in range(AGENTS)]
-    size = float(np.linalg.norm(parameters["2"]))
-    parameters["2"][7] += 1e-3 * size
+    parameters["2"][7] += 1e-3 * float(np.linalg.norm(parameters["2"]))
     np.savez(folder / "parameters.npz", allow_pickle=False, **parameters)
     assert d5.replay(Run(folder)).difference == pytest.approx(1e-3, rel=0.01)
-
-
-@pytest.mark.slow
-def test_the_command_says_whether_a_run_agrees(asgd: Launched, tmp_path: Path) -> None:
-    """`d5ray replay last`: exit code 0 and the numbers as JSON; 1 where it does not; 3 where it cannot."""
-    good, bad, old = (tmp_path / name for name in ("good", "bad", "old"))
-    copied(asgd, good)
-    tampered(copied(asgd, bad), lambda operations: swap(*neighbours(operations)))
-    (copied(asgd, old) / "experiment.json").unlink()
-
-    done = d5ray("replay", "last", "--json", env={"D5RAY_HOME": str(good)})
-    assert done.code == 0, done
-    replayed = Replay(**{name: value for name, value in done.json.items() if name != "agrees"})
-    assert done.json["agrees"] is True
-    assert replayed == d5.replay(asgd.run_id)
-
-    done = d5ray("replay", asgd.run_id[:-2], env={"D5RAY_HOME": str(bad)})
-    assert done.code == 1, done
-    assert "FAIL" in done.out and "something else than its algorithm says" in done.out
-
-    done = d5ray("replay", "last", env={"D5RAY_HOME": str(old)})
-    assert done.code == 3, done
-    assert "kept no schedule" in done.err and "Traceback" not in done.err
-    assert not done.left()
+    RunWriter(folder.parent, folder.name).update_run(d5ray_version="0.0.1")
+    with pytest.raises(ConfigurationError, match=r"made by d5ray 0\.0\.1, this is .*: replay it with"):
+        d5.replay(Run(folder))

@@ -5,35 +5,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 
 import d5ray as d5
 from d5ray.errors import AgentError, ConfigurationError, D5Error, PlacementError
 from d5ray.frameworks.torch import build
-from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.store import Run
 from d5ray.training.samplers import Shards
-from tests.agents import agents_in_threads
 from tests.patience import patience
-from tests.together import together
 
 DIGITS = d5.datasets.load_dataset("digits")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ray_ends() -> Iterator[None]:
-    """One embedded Ray for the module's launches, and none afterwards."""
-    yield
-    d5.shutdown()
 
 
 def experiment(**changes: Any) -> d5.Experiment:
@@ -51,24 +37,7 @@ def flat(parameters: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     return np.concatenate([array.ravel() for array in parameters.values()])
 
 
-@dataclass(frozen=True)
-class Brighter(d5.Transformation):
-    """A transformation of the user's own, with chance."""
-
-    most: float
-
-    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return shape
-
-    def apply(self, samples: d5.transformations.Sampled) -> d5.transformations.Sampled:
-        added = (self.most * samples.uniform(1)).astype(np.float32)  # (n, 1)
-        return samples.with_inputs(samples.inputs + added[:, :, None, None])
-
-    def at_test(self) -> None:
-        return None
-
-
-def one_process(wanted: d5.Experiment, steps: int, momentum: float = 0.0) -> np.ndarray[Any, Any]:
+def one_process(wanted: d5.Experiment, steps: int, momentum: float) -> np.ndarray[Any, Any]:
     """The oracle: plain PyTorch, one process, the union of the agents' samples in every step."""
     assert wanted.agents is not None
     torch.set_num_threads(1)
@@ -92,134 +61,18 @@ def relative_difference(found: np.ndarray[Any, Any], expected: np.ndarray[Any, A
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("agents", "optimizer", "momentum"),
-    [
-        pytest.param(2, d5.optimizers.SGD(0.05), 0.0, marks=pytest.mark.slow),
-        (2, d5.optimizers.Momentum(0.05, 0.9), 0.9),
-        pytest.param(4, d5.optimizers.SGD(0.05), 0.0, marks=pytest.mark.slow),
-        pytest.param(4, d5.optimizers.Momentum(0.05, 0.9), 0.9, marks=pytest.mark.slow),
-    ],
-    ids=["2 sgd", "2 momentum", "4 sgd", "4 momentum"],
-)
-def test_agents_reach_the_parameters_of_one_process_on_the_union_of_their_samples(
-    agents: int, optimizer: d5.Optimizer, momentum: float
-) -> None:
-    """Batch b on each of P agents with allreduce = batch P b in one process, after 20 steps, to 1e-5.
+def test_agents_reach_the_parameters_of_one_process_on_the_union_of_their_samples() -> None:
+    """Batch b on each of 4 agents with allreduce = batch 4 b in one process, after 20 steps, to 1e-5.
 
-    With 4 agents the 15th step is an epoch's last, whose remainder is uneven over the agents.
+    The 15th step is an epoch's last, whose remainder is uneven over the agents.
     """
-    wanted = experiment(agents=agents, optimizer=optimizer)
+    wanted = experiment(agents=4, optimizer=d5.optimizers.Momentum(0.05, 0.9))
     with d5.launch(wanted) as group:
         group.train(steps=20, progress=False)
-        found = [flat(group.parameters(rank)) for rank in range(agents)]
+        found = [flat(group.parameters(rank)) for rank in range(4)]
     for parameters in found:
         np.testing.assert_array_equal(parameters, found[0])
-    assert relative_difference(found[0], one_process(wanted, 20, momentum)) < 1e-5
-
-
-def losses(seed: int) -> list[tuple[int, int, float]]:
-    """(step, rank, loss) of 25 steps."""
-    with d5.launch(experiment(seed=seed)) as group:
-        group.train(steps=25, progress=False)
-        rows = group.metrics().to_pandas().query("metric == 'loss'").sort_values(["step", "rank"])
-    return list(zip(rows["step"], rows["rank"], rows["value"], strict=True))
-
-
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_losses_and_another_does_not() -> None:
-    """Bit for bit, step by step, on every agent; agents see different samples."""
-    first = losses(seed=5)
-    assert losses(seed=5) == first
-    other = losses(seed=6)
-    assert all(a[2] != b[2] for a, b in zip(first, other, strict=True))
-    by_rank = {rank: [loss for _, r, loss in first if r == rank] for rank in (0, 1)}
-    assert all(a != b for a, b in zip(by_rank[0], by_rank[1], strict=True))
-
-
-@pytest.mark.full
-def test_every_row_arrives_exactly_once() -> None:
-    """Expected against found over two calls of train, with evaluations at the epochs' ends and at the end."""
-    wanted = experiment(evaluate=True, monitor_seconds=0)  # whose rows come when they come
-    steps_per_epoch = -(-len(DIGITS.train) // 48)
-    with d5.launch(wanted) as group:
-        group.train(steps=7, progress=False)
-        group.train(steps=steps_per_epoch, progress=False)
-        folder = group.folder
-        while_open = group.metrics().num_rows
-    steps, evaluations = 7 + steps_per_epoch, 3
-    assert while_open == 2 * (13 * steps + 3 * evaluations)
-    run = Run(folder)
-    keys = sql(
-        run, "select agent, min(seq) lo, max(seq) hi, count(distinct seq) n from samples group by agent"
-    )
-    assert [row["lo"] for row in keys.to_pylist()] == [0, 0]
-    assert [row["hi"] + 1 for row in keys.to_pylist()] == [row["n"] for row in keys.to_pylist()]
-    assert run.row["rows"] == while_open == run.tables()["samples"].num_rows
-    assert run.row["status"] == "completed"
-
-
-class NeighborSGD(d5.DistributedOptimizer):
-    """x_i ← Σ_j W_ij x_j − η g_i(x_i)   (Lian et al., arXiv:1705.09056); defined here, installed nowhere."""
-
-    invariant = "mean"
-
-    def step(self, batch: d5.Batch) -> None:
-        gradient = self.gradient(batch)
-        self.communication.neighbor_average(self.x)
-        self.apply(gradient)
-
-
-@pytest.mark.full
-def test_an_optimizer_of_the_users_own_runs_on_the_agents_and_does_what_its_formula_says() -> None:
-    """D-PSGD on a ring of four: 5 steps equal the same recursion in NumPy over gradients of plain PyTorch."""
-    ring = d5.topologies.Ring(4)
-    wanted = experiment(distributed=NeighborSGD, topology=ring, agents=None, optimizer=d5.optimizers.SGD(0.1))
-    with d5.launch(wanted) as group:
-        group.train(steps=5, progress=False)
-        found = np.stack([flat(group.parameters(rank)) for rank in range(4)])
-
-    modules = [build.module("lenet", {}, DIGITS.sample_shape, 10, seed=3, threads=1) for _ in range(4)]
-    x = np.stack([np.concatenate([p.detach().numpy().ravel() for p in m.parameters()]) for m in modules])
-    shards = Shards(len(DIGITS.train), 4, 24, wanted.train_sampler, wanted.seed)
-    draws = [shards.draws(rank) for rank in range(4)]
-    for _ in range(5):
-        gradients = []
-        for rank, module in enumerate(modules):
-            torch.nn.utils.vector_to_parameters(torch.from_numpy(x[rank]), module.parameters())
-            indices = next(draws[rank]).indices
-            module.zero_grad()
-            scores = module(torch.from_numpy(DIGITS.train.inputs[indices]))
-            labels = torch.from_numpy(DIGITS.train.labels[indices])
-            torch.autograd.backward(torch.nn.functional.cross_entropy(scores, labels))
-            gradients.append(
-                np.concatenate([p.grad.numpy().ravel() for p in module.parameters() if p.grad is not None])
-            )
-        x = (ring.weights() @ x - 0.1 * np.stack(gradients)).astype(np.float32)
-    assert relative_difference(found, x) < 1e-5
-    assert np.abs(found[0] - found[2]).max() > 1e-4  # the agents do differ
-
-
-class Broken(d5.DistributedOptimizer):
-    """Fails at its third step on one agent."""
-
-    def step(self, batch: d5.Batch) -> None:
-        self.gradient(batch)
-        if batch.step == 2 and self.communication.rank == 1:
-            raise ZeroDivisionError("a mistake of the user's")
-        self.communication.barrier()
-
-
-@pytest.mark.full
-def test_an_exception_in_the_users_step_names_agent_step_and_line() -> None:
-    """The error of the driver carries the user's traceback; the other agent does not hang."""
-    with pytest.raises(AgentError) as caught, d5.launch(experiment(distributed=Broken)) as group:
-        group.train(steps=10, progress=False)
-    text = str(caught.value)
-    assert "TrainingAgent(rank=1) failed at step 2" in text
-    assert "a mistake of the user's" in text
-    assert "self.communication.rank == 1" in text or "raise ZeroDivisionError" in text
-    assert Run(group.folder).row["status"] == "failed"
+    assert relative_difference(found[0], one_process(wanted, 20, momentum=0.9)) < 1e-5
 
 
 def test_a_killed_agent_is_named_and_the_group_is_over() -> None:
@@ -238,10 +91,13 @@ def test_a_killed_agent_is_named_and_the_group_is_over() -> None:
 
 @pytest.mark.full
 def test_the_group_is_what_the_api_promises() -> None:
-    """Handles, names of actors, parameters by name, close twice, tables after the close."""
+    """Handles, names of actors, parameters by name, wrong numbers, close twice, tables after the close."""
     with d5.launch(experiment(), quiet=True) as group:
         assert len(group.agents) == 2
         assert type(group.agents[0]).__name__ == "ActorHandle"
+        for wrong in ({"steps": 0}, {"steps": 1.5}, {"epochs": 0}, {"epochs": "two"}):
+            with pytest.raises(ConfigurationError, match="integer of at least 1"):
+                group.train(**wrong)
         before = group.parameters()
         outcome = group.train(epochs=1, progress=False)
         assert outcome.step == -(-len(DIGITS.train) // 48)
@@ -254,62 +110,6 @@ def test_the_group_is_what_the_api_promises() -> None:
         assert all((group.parameters()[name] != after[name]).any() for name in after)
     group.close()
     assert group.metrics().num_rows == Run(group.folder).row["rows"]
-
-
-@pytest.mark.full
-def test_one_agent_needs_no_group_and_moves_no_bytes() -> None:
-    """Solo: plain SGD of one process, and traffic of zero."""
-    wanted = experiment(agents=1, batch_size=48)
-    with d5.launch(wanted) as group:
-        group.train(steps=10, progress=False)
-        found = flat(group.parameters())
-        sent = group.metrics().to_pandas().query("metric == 'bytes_sent'")["value"].sum()
-    assert relative_difference(found, one_process(wanted, 10)) < 1e-5
-    assert sent == 0
-
-
-def test_what_cannot_be_pickled_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    """An optimizer that holds an open file: the error says what to do."""
-
-    class WithFile(d5.DistributedOptimizer):
-        def __init__(self) -> None:
-            self.file = (tmp_path / "log").open("w")
-
-        def step(self, batch: d5.Batch) -> None:
-            self.apply(self.gradient(batch))
-
-    own = WithFile()
-    with pytest.raises(ConfigurationError, match="cannot be pickled"):
-        d5.launch(experiment(distributed=own))
-    own.file.close()
-
-
-@pytest.mark.full
-def test_wrong_numbers_of_steps_and_epochs_are_refused() -> None:
-    """0 steps, half an epoch."""
-    with d5.launch(experiment(agents=1)) as group:
-        for wrong in ({"steps": 0}, {"steps": 1.5}, {"epochs": 0}, {"epochs": "two"}):
-            with pytest.raises(ConfigurationError, match="integer of at least 1"):
-                group.train(**wrong)
-
-
-@pytest.mark.slow
-def test_agents_read_parquet_by_themselves(tmp_path: Path) -> None:
-    """From the path alone, prefetching, with a transformation of this file: what memory gives in threads."""
-    train = DIGITS.train
-    pixels = pa.FixedSizeListArray.from_arrays(pa.array(train.inputs.ravel()), 64)
-    pq.write_table(pa.table({"x": pixels, "y": train.labels}), tmp_path / "d.parquet", row_group_size=100)
-    rows = d5.datasets.Parquet(tmp_path / "d.parquet", "x", "y", shape=(1, 8, 8), cache_bytes=100_000)
-    values: dict[str, Any] = {
-        "transformations": (Brighter(0.2), d5.transformations.Crop(8, padding=1)),
-        "prefetch": 3,
-    }
-    with d5.launch(experiment(dataset=d5.Dataset("d", rows, DIGITS.test, DIGITS.classes), **values)) as group:
-        group.train(10, progress=False)
-        found = flat(group.parameters())
-    with agents_in_threads(experiment(**values), DIGITS) as (agents, _):
-        assert all(outcome.completed for outcome in together(lambda rank: agents[rank].train(10), 2))
-        np.testing.assert_allclose(found, agents[0].flat_parameters(), rtol=1e-5, atol=1e-6)
 
 
 LOADING = """
@@ -356,3 +156,19 @@ def test_more_processes_than_the_machine_has_memory_for_are_refused_before_any_i
     ):
         d5.launch(experiment(agents=3))
     assert time.monotonic() - begin < patience(30)
+
+
+@pytest.mark.full
+def test_a_relative_path_begins_where_the_program_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents work in the folder in which Ray was started: they save, and go on, in that of the program."""
+    with d5.launch(experiment(), quiet=True):
+        pass
+    monkeypatch.chdir(tmp_path)
+    saving = experiment(events=(d5.events.Checkpoint("saved", every_steps=3),))
+    with d5.launch(saving, quiet=True) as group:
+        group.train(3, progress=False)
+    assert (tmp_path / "saved" / "step-00000003").is_dir()
+    with d5.launch(experiment(), resume="saved", quiet=True) as group:
+        assert group.outcome.step == 3

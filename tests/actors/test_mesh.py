@@ -1,21 +1,15 @@
 """Claims about agents of a mesh: against agents that have the whole network, in threads and on Ray."""
 
-import os
-import signal
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from torch import nn
 
 import d5ray as d5
 from d5ray.agent.mesh import shares_of
-from d5ray.agent.outcome import Outcome
 from d5ray.distributed.mesh.mesh import Mesh, Seat
-from d5ray.errors import AgentError, ConfigurationError
-from d5ray.frameworks.initial_values import labelled_network
+from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import build
 from d5ray.networks.layers.from_layers import network_from_layers
 from d5ray.networks.network import Network
@@ -25,7 +19,6 @@ from tests.agents import Rows, agents_in_threads
 from tests.together import together
 
 STEPS = 5
-LOSS = d5.operators.SoftmaxCrossEntropyLoss()
 
 
 @pytest.fixture(scope="module")
@@ -136,22 +129,6 @@ def test_every_framework_computes_stages(digits: Dataset, executor: str) -> None
         assert_close(whole_of(mesh, found, replica), expected[replica], 1e-5)
 
 
-@pytest.mark.full
-def test_a_module_of_pytorch_is_cut_as_a_network_is(digits: Dataset) -> None:
-    """What a function makes with this seed, in two stages, against agents that run the module itself."""
-    own: dict[str, Any] = {"model": module, "executor": "torch"}
-    expected, _ = trained(digits, agents=2, **own)
-    mesh = Mesh(2, 2)
-    found, _ = trained(digits, mesh=mesh, **own)
-    for replica in range(2):
-        assert_close(whole_of(mesh, found, replica), expected[replica], 1e-5)
-
-
-def module() -> nn.Module:
-    """Three layers, one of which normalizes."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.LayerNorm(24), nn.Tanh(), nn.Linear(24, 10))
-
-
 def test_what_a_mesh_records_is_counted_once(digits: Dataset) -> None:
     """Loss and accuracy at every stage, samples and bubble of a replica once, a stage's times by itself."""
     _, whole = trained(digits, agents=2)
@@ -171,23 +148,6 @@ def test_what_a_mesh_records_is_counted_once(digits: Dataset) -> None:
         for each in own:
             assert all(activations <= sent < activations + 1000 for sent in each.of("stage_bytes_sent"))
             assert each.of("part_bytes_sent") == [0] * STEPS
-
-
-@pytest.mark.parametrize("batch_size", [18, 17])
-def test_what_parts_send_is_recorded(digits: Dataset, batch_size: int) -> None:
-    """What the table of exchanges says, of an even batch; of an odd one a sample's worth more or less."""
-    split: dict[str, Any] = {"1": d5.networks.BySamples(), "3": d5.networks.ByColumns()}
-    mesh = Mesh(1, parts=2, micro_batches=1, split=split)
-    network = float64_network(digits)
-    _, rows = trained(digits, mesh=mesh, model=network, batch_size=batch_size)
-    splitting = d5.networks.Splitting(
-        labelled_network(network, {}, (1, 8, 8), 10, LOSS, seed=0).network, split, 2
-    )
-    listed = d5.networks.exchange_table(splitting, {"batch": batch_size}).to_pydict()
-    expected = sum(listed["sent_bytes"])
-    allowed = 0.1 * expected if batch_size % 2 else 0.0
-    for each in rows:
-        assert each.of("part_bytes_sent") == pytest.approx([expected] * STEPS, abs=allowed)
 
 
 def test_a_default_mesh_leaves_no_stage_without_parameters(digits: Dataset) -> None:
@@ -231,25 +191,6 @@ def test_an_event_of_one_stage_ends_them_all(digits: Dataset) -> None:
     assert all(outcome.completed for outcome in done)
 
 
-def test_a_stage_that_fails_ends_the_others(digits: Dataset) -> None:
-    """The one that raised says why, the others lose a peer, within seconds."""
-
-    class OneRaises(d5.Event):
-        def before_step(self, moment: d5.events.Moment) -> None:
-            if moment.rank == 1 and moment.step == 2:
-                raise ValueError("no more of this")
-
-    experiment = d5.Experiment(
-        "mlp", digits, d5.optimizers.SGD(0.1), mesh=Mesh(2, 2), batch_size=10, executor="numpy",
-        events=OneRaises(),
-        timeout_seconds=20.0,
-    )  # fmt: skip
-    with agents_in_threads(experiment, digits) as (agents, _):
-        done: list[Outcome] = together(lambda rank: agents[rank].train(10), 4, seconds=15.0)
-    assert [outcome.status for outcome in done] == ["peer_lost", "failed", "peer_lost", "peer_lost"]
-    assert "no more of this" in done[1].reason
-
-
 def test_seats_are_counted_by_replica_stage_and_part() -> None:
     """rank = (replica · stages + stage) · parts + part, and back; groups are those that share two of them."""
     mesh = Mesh(2, 3, parts=2, split={"fc": d5.networks.ByColumns()})
@@ -259,88 +200,6 @@ def test_seats_are_counted_by_replica_stage_and_part() -> None:
     assert mesh.stages_of(9) == (7, 9, 11)
     assert mesh.parts_of(9) == (8, 9)
     assert mesh.replicas_of(9) == (3, 9)
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"replicas": 0}, "replicas is 0"),
-        ({"schedule": "gpipe"}, "schedule is 'gpipe'"),
-        ({"cut": ("fc1",)}, "it must be a Cut"),
-        ({"parts": 2}, "split names no operator"),
-        ({"split": {"fc1": 1}}, "set parts=2"),
-    ],
-)
-def test_a_wrong_mesh_is_refused(values: dict[str, Any], words: str) -> None:
-    """Found, expected, what to do."""
-    with pytest.raises(ConfigurationError, match=words):
-        Mesh(**values)
-
-
-def test_a_cut_that_does_not_fit_the_mesh_is_refused(digits: Dataset) -> None:
-    """Another number of stages, and a stage without parameters."""
-    network = float64_network(digits)
-    names = [node.name for node in network.nodes]
-    with pytest.raises(ConfigurationError, match="makes 2 pieces of the network, the mesh has 3 stages"):
-        trained(digits, model=network, mesh=Mesh(1, 3, cut=d5.pipelines.Cut((names[2],))))
-
-
-def on_ray(data: Dataset, root: Path, steps: int = STEPS, **values: Any) -> tuple[list[dict[str, Any]], Any]:
-    """The same agents on Ray: the parameters of all, and the losses in the order of the steps."""
-    given: dict[str, Any] = {
-        "model": "mlp", "dataset": data, "optimizer": d5.optimizers.Momentum(0.05, 0.9), "batch_size": 18,
-        "seed": 3,
-        "executor": "numpy", "timeout_seconds": 30.0, "cpus_per_agent": 0.25, "evaluate": False,
-    }  # fmt: skip
-    with d5.launch(d5.Experiment(**given | values), quiet=True, root=root) as group:
-        group.train(steps, progress=False)
-        found = [group.parameters(rank) for rank in range(len(group.agents))]
-        first = {
-            name: value
-            for own in found[: len(found) // group.experiment.replicas]
-            for name, value in own.items()
-        }
-        assert_close(group.network_parameters(), first, 0.0)
-    losses = group.metrics().to_pandas().query("metric == 'loss'").sort_values("step").value
-    return found, losses
-
-
-@pytest.mark.slow
-def test_a_mesh_on_ray_is_the_one_in_threads(digits: Dataset, tmp_path: Path) -> None:
-    """Two replicas in two stages, in processes of their own: the same parameters to the last bit."""
-    own: dict[str, Any] = {"model": float64_network(digits), "mesh": Mesh(2, 2)}
-    expected, _ = trained(digits, **own)
-    found, _ = on_ray(digits, tmp_path, **own)
-    assert all(np.array_equal(a[name], b[name]) for a, b in zip(found, expected, strict=True) for name in b)
-
-
-@pytest.mark.slow
-def test_replicas_in_stages_train_by_parameter_servers(digits: Dataset, tmp_path: Path) -> None:
-    """Every stage has servers of its own. One replica is SGD by one agent; two that do not wait learn."""
-    own: dict[str, Any] = {"model": float64_network(digits), "optimizer": d5.optimizers.SGD(0.2)}
-    expected, _ = trained(digits, agents=1, **own)
-    found, _ = on_ray(digits, tmp_path, mesh=Mesh(1, 2), distributed=d5.optimizers.ASGD(), **own)
-    assert_close({**found[0], **found[1]}, expected[0], 1e-10)
-    servers = d5.Servers(shards=2)
-    _, losses = on_ray(
-        digits, tmp_path, 200, mesh=Mesh(2, 2), distributed=d5.optimizers.ASGD(), servers=servers, **own
-    )
-    assert losses.tail(20).mean() < 0.7 * losses.head(20).mean()
-
-
-@pytest.mark.full
-def test_the_death_of_a_stage_is_an_error_on_the_driver(digits: Dataset, tmp_path: Path) -> None:
-    """It says which agent died; the others have ended."""
-    with pytest.raises(AgentError, match=r"TrainingAgent\(rank=1\) died"):
-        on_ray(digits, tmp_path, 1000, model=float64_network(digits), mesh=Mesh(1, 3), events=Dies())
-
-
-class Dies(d5.Event):
-    """Kills the agent with rank 1 in its tenth step."""
-
-    def before_step(self, moment: d5.events.Moment) -> None:
-        if moment.rank == 1 and moment.step == 10:
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def float64_network(data: Dataset) -> Network:

@@ -99,15 +99,10 @@ def elsewhere(pickled: bytes, expression: str, cwd: Path) -> "subprocess.Complet
 
 
 SHIPPED: dict[str, tuple[Callable[[Any], Experiment], str, str]] = {
-    "a rule's class": (lambda mine: experiment(distributed=mine.Rule), "e.distributed.step(None)", "21"),
     "a rule": (lambda mine: experiment(distributed=mine.Rule(slack=4)), "e.distributed.step(None)", "27"),
     "a function": (lambda mine: experiment(model=mine.model), "e.model(7)", "21"),
     "a partial function": (
         lambda mine: experiment(model=functools.partial(mine.model, width=5)), "e.model()", "15",
-    ),
-    "an object in options": (
-        lambda mine: experiment(executor=mine.executor, executor_kwargs={"device": mine.Device()}),
-        "e.executor_kwargs['device'].width", "4",
     ),
     "a class in a list in options": (
         lambda mine: experiment(model_kwargs={"hidden": [{"kind": mine.Device}]}),
@@ -128,15 +123,6 @@ def test_what_the_user_wrote_works_where_it_cannot_be_imported(
     ship(made)
     done = elsewhere(ray.cloudpickle.dumps(made), expression, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, expected + "\n", "")
-
-
-def test_without_ship_it_does_not_work_there(modules: Path, tmp_path: Path) -> None:
-    """The other process has no `shipped_mine`: the tests above do prove something."""
-    done = elsewhere(
-        ray.cloudpickle.dumps(experiment(distributed=mine().Rule)), "e.distributed.step(None)", tmp_path
-    )
-    assert done.returncode == 1
-    assert "No module named 'shipped_mine'" in done.stderr
 
 
 def test_the_hash_and_the_values_arrive(modules: Path, tmp_path: Path) -> None:
@@ -160,12 +146,11 @@ def test_installed_parts_stay_references() -> None:
     assert len(pickled) < 2000
 
 
-@pytest.mark.parametrize("name", ["site-packages", "dist-packages"])
 def test_packages_of_another_environment_stay_references(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which this one sees: the user's own, the system's, or one that a path file names."""
-    (folder := tmp_path / "lib" / name).mkdir(parents=True)
+    (folder := tmp_path / "lib" / "dist-packages").mkdir(parents=True)
     (folder / "shipped_beside.py").write_text(textwrap.dedent(BESIDE))
     (folder / "shipped_installed.py").write_text(textwrap.dedent(MINE))
     monkeypatch.syspath_prepend(folder)
@@ -178,14 +163,6 @@ def test_packages_of_another_environment_stay_references(
         for shipped in ("shipped_installed", "shipped_beside"):
             unregister(sys.modules[shipped])
             del sys.modules[shipped]
-
-
-def test_only_what_lies_beside_the_users_module_is_sent(modules: Path) -> None:
-    """The two modules of the folder; neither d5ray nor this file nor what is installed."""
-    before = set(ray.cloudpickle.list_registry_pickle_by_value())
-    ship(experiment(distributed=mine().Rule))
-    after = set(ray.cloudpickle.list_registry_pickle_by_value())
-    assert after - before == {"shipped_mine", "shipped_beside"}
 
 
 def test_a_part_that_cannot_be_pickled_is_refused_with_the_remedy(tmp_path: Path) -> None:

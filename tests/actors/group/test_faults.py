@@ -1,6 +1,5 @@
 """Claims about real runs under faults by plan: they do what the simulation does, and leave no one stopped"""
 
-import inspect
 import json
 import shutil
 import subprocess
@@ -13,25 +12,15 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.actors.calls import CALL_SECONDS
 from d5ray.actors.group import roster
-from d5ray.actors.group.ending import LastAnswers
 from d5ray.actors.group.faults import Injector
 from d5ray.actors.group.fills import check_disk, check_shared_memory
-from d5ray.agent.faults import _stands
 from d5ray.distributed.faults.fault import Fault
 from d5ray.errors import ConfigurationError
-from tests.actors.endurance import Pace
+from tests.actors.group.test_replacing import Pace
 from tests.conftest import wait_until
 from tests.disks import mounted, unshared
 from tests.patience import patience
-
-
-@pytest.fixture(scope="module")
-def ray_ends() -> Iterator[None]:
-    """One embedded Ray for the module's launches, and none afterwards."""
-    yield
-    d5.shutdown()
 
 
 def experiment(on_failure: str, **changes: Any) -> d5.Experiment:
@@ -44,14 +33,10 @@ def experiment(on_failure: str, **changes: Any) -> d5.Experiment:
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("ray_ends")
 @pytest.mark.parametrize(
     ("on_failure", "changes"),
     [
-        ("continue", {}),
         ("continue", {"keep_batch": "global"}),
-        ("continue", {"orphans": "taken_over"}),
-        ("restart", {}),
         ("restart", {"distributed": d5.optimizers.LocalSGD(5)}),
         ("continue", {"distributed": d5.optimizers.DiLoCo(2), "orphans": "taken_over", "scale_rate": "sqrt"}),
     ],
@@ -84,7 +69,6 @@ def test_a_real_run_under_a_plan_has_the_parameters_of_the_simulated_one(
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("ray_ends")
 def test_an_agent_dies_in_a_collective_and_another_in_the_recovery() -> None:
     """Both are started again, and all have one model at the end, as an event says."""
     plan = d5.Faults().kill(agent=1, during="collective", at_step=2).kill(agent=2, during="recovery")
@@ -97,74 +81,33 @@ def test_an_agent_dies_in_a_collective_and_another_in_the_recovery() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("ray_ends")
-@pytest.mark.parametrize(
-    "changes",
-    [{"distributed": d5.optimizers.ASGD()}, {"distributed": d5.optimizers.ADPSGD()}],
-    ids=["ASGD", "ADPSGD"],
-)
-def test_an_agent_dies_while_another_one_stands(
-    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_dies_while_another_one_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is started again, though the one that stands does not answer; that one hears of it as it goes on."""
     monkeypatch.setattr(roster, "TELL_SECONDS", 0.5)
     plan = d5.Faults().stop(agent=2, at_step=10, seconds=6.0).kill(agent=1, at_step=20)
-    with d5.launch(experiment("restart", **changes), faults=plan, quiet=True) as group:
+    with d5.launch(
+        experiment("restart", distributed=d5.optimizers.ADPSGD()), faults=plan, quiet=True
+    ) as group:
         assert group.train(40, progress=False).completed
     rows = d5.Run(group.folder).tables()["events"].to_pylist()
     assert [row["rank"] for row in rows if row["name"] == "agent_restarted"] == [1]
 
 
 @pytest.mark.full
-@pytest.mark.usefixtures("ray_ends")
-@pytest.mark.parametrize(
-    "rule",
-    [
-        {"distributed": d5.optimizers.ADPSGD(), "topology": d5.topologies.Ring(3)},
-        {
-            "distributed": d5.optimizers.ASGD(), "servers": d5.Servers(shards=1),
-            "optimizer": d5.optimizers.SGD(0.05),
-        },
-    ],
-)  # fmt: skip
-def test_sigterm_is_a_death_at_once(rule: dict[str, Any]) -> None:
+def test_sigterm_is_a_death_at_once() -> None:
     """Also where nobody looks for who is stuck, and nobody waits for the one that gets it."""
-    plan = d5.Faults().terminate(agent=1, at_seconds=0.5)
-    if "servers" in rule:
-        plan = plan.terminate(server=0, at_seconds=1.0)
-    given = experiment("restart", stuck_seconds=0.0, events=Pace(0.02), **rule)
+    plan = d5.Faults().terminate(agent=1, at_seconds=0.5).terminate(server=0, at_seconds=1.0)
+    given = experiment(
+        "restart", stuck_seconds=0.0, events=Pace(), distributed=d5.optimizers.ASGD(),
+        servers=d5.Servers(shards=1), optimizer=d5.optimizers.SGD(0.05),
+    )  # fmt: skip
     with d5.launch(given, faults=plan, quiet=True) as group:
         assert group.train(200, progress=False).completed
     rows = d5.Run(group.folder).tables()["events"].to_pylist()
     names = [row["name"] for row in rows if row["rank"] == 1 and row["agent"] == "driver"]
     assert names == ["fault", "agent_died", "agent_restarted"]
     told = [row["name"] for row in rows if row["name"].startswith("server_")]
-    assert told == (["server_died", "server_restored"] if "servers" in rule else [])
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("ray_ends")
-def test_an_agent_joins_windows_of_which_one_stands_for_ever() -> None:
-    """It knows where that one is, and needs no answer of it; that one is stuck and started again, too."""
-    plan = d5.Faults().stop(agent=2, at_seconds=0.5).kill(agent=1, at_seconds=1.0)
-    rule = {"distributed": d5.optimizers.ADPSGD(), "topology": d5.topologies.Ring(3), "events": Pace(0.02)}
-    with d5.launch(experiment("restart", stuck_seconds=12.0, **rule), faults=plan, quiet=True) as group:
-        assert group.train(500, progress=False).completed
-    rows = d5.Run(group.folder).tables()["events"].to_pylist()
-    again = [row for row in rows if row["name"] == "agent_restarted"]
-    assert [row["rank"] for row in again] == [1, 2]
-    died = next(row for row in rows if row["name"] == "agent_died" and row["rank"] == 1)
-    assert (again[0]["t_mono"] - died["t_mono"]) * 1e-9 < CALL_SECONDS
-
-
-def test_a_moment_is_told_by_what_stands_on_the_stack() -> None:
-    """A frame of the communicators' files is a collective, one of this file is not."""
-    frame = inspect.currentframe()
-    assert not _stands(frame, "collective")
-    code = compile("import sys\nframe = sys._getframe()", "/x/distributed/communicators/socket/a.py", "exec")
-    names: dict[str, Any] = {}
-    exec(code, names)
-    assert _stands(names["frame"], "collective") and not _stands(names["frame"], "evaluation")
+    assert told == ["server_died", "server_restored"]
 
 
 class Notes(list[tuple[str, int]]):
@@ -192,14 +135,18 @@ def injector(plan: d5.Faults, process: "subprocess.Popen[bytes]", notes: Notes, 
     return Injector(plan, root, find, notes, lambda node: None)
 
 
-def test_a_stop_ends_after_its_seconds(child: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
-    """Stopped, then running; each fault is noted once."""
+@pytest.mark.parametrize("seconds", [0.5, None])
+def test_a_stop_ends_after_its_seconds_or_with_the_run(
+    child: "subprocess.Popen[bytes]", seconds: float | None, tmp_path: Path
+) -> None:
+    """Stopped, then running, also where it was for ever; each fault is noted once."""
     notes = Notes()
-    plan = d5.Faults().stop("raylet", at_seconds=0.1, seconds=0.5)
-    hand = injector(plan, child, notes, tmp_path)
+    hand = injector(d5.Faults().stop("raylet", at_seconds=0.1, seconds=seconds), child, notes, tmp_path)
     hand.begin()
     hand.begin()
     wait_until(lambda: state(child) == "T", 10)
+    if seconds is None:
+        hand.close()
     wait_until(lambda: state(child) == "S", 10)
     hand.close()
     assert notes == [("fault", -1)]
@@ -230,17 +177,6 @@ def test_a_driver_that_stops_goes_on_after_its_seconds() -> None:
     assert child.stdout.strip() == "[('fault', -1)] True", child.stderr
 
 
-def test_what_stands_for_ever_goes_on_when_the_run_ends(
-    child: "subprocess.Popen[bytes]", tmp_path: Path
-) -> None:
-    """Else nobody could end it."""
-    hand = injector(d5.Faults().stop("raylet", at_seconds=0.0), child, Notes(), tmp_path)
-    hand.begin()
-    wait_until(lambda: state(child) == "T", 10)
-    hand.close()
-    wait_until(lambda: state(child) == "S", 10)
-
-
 def test_a_moment_of_the_run_comes_before_it_goes_on(
     child: "subprocess.Popen[bytes]", tmp_path: Path
 ) -> None:
@@ -253,58 +189,6 @@ def test_a_moment_of_the_run_comes_before_it_goes_on(
     noted("agent_died", 1)
     assert child.wait(timeout=10) == -9
     assert notes == [("load", -1), ("agent_died", 1), ("fault", -1)]
-
-
-def test_a_fault_that_finds_nobody_is_told_of_and_nothing_happens_after_that(
-    child: "subprocess.Popen[bytes]", tmp_path: Path
-) -> None:
-    """A server that is gone as the run closes; and a moment that has not come by then comes too late."""
-    notes, told = Notes(), list[tuple[str, str]]()
-    plan = d5.Faults().kill(server=0, during="closing").kill("raylet", during="recovery")
-
-    def find(fault: Fault) -> list[Any]:
-        return [] if fault.victim == "server" else [child.pid]
-
-    hand = Injector(plan, tmp_path, find, notes, lambda node: None)
-    hand.moment("closing")
-    hand.settle([], lambda name, rank, **detail: told.append((name, detail["reason"])))
-    assert told == [
-        ("fault_missed", "there was no server 0 any more"), ("fault_missed", "there was no recovery"),
-    ]  # fmt: skip
-    hand.moment("recovery")
-    assert child.poll() is None and not notes
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("ray_ends")
-@pytest.mark.parametrize(
-    ("kind", "victim"), [("kill", "agent"), ("terminate", "agent"), ("terminate", "server")]
-)
-def test_what_ends_a_victim_that_has_told_everything_is_missed(
-    kind: str, victim: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It comes when the run has all that it asks of it: the run is complete, and says so."""
-    plan = getattr(d5.Faults(), kind)(**{victim: 1}, at_seconds=3600)
-    rule: dict[str, Any] = {}
-    if victim == "server":
-        rule = {"distributed": d5.optimizers.ParameterServerSGD(), "servers": d5.Servers(shards=2)}
-    group = d5.launch(experiment("stop", agents=2, **rule), faults=plan, quiet=True)
-    ask = LastAnswers.of
-
-    def asked(*given: Any, **named: Any) -> LastAnswers:
-        told = ask(*given, **named)
-        assert group._injector is not None
-        group._injector._happen(plan.planned[0])
-        return told
-
-    monkeypatch.setattr(LastAnswers, "of", asked)
-    with group:
-        group.train(2, progress=False)
-    run = d5.Run(group.folder)
-    events = [event for event in run.tables()["events"].to_pylist() if event["name"].startswith("fault")]
-    assert [event["name"] for event in events] == ["fault", "fault_missed"]
-    assert json.loads(events[1]["detail"])["reason"] == f"{victim} 1 had told everything by then"
-    assert run.row["status"] == "completed"
 
 
 @pytest.fixture

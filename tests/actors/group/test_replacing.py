@@ -1,13 +1,10 @@
 """Claims about runs whose agents are replaced while the others train on: what happened, and the numbers"""
 
-import json
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,22 +13,12 @@ import pytest
 import d5ray as d5
 from d5ray.actors.group.group import TrainingGroup
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.recipes.engine.checking.agreements import agreements
-from d5ray.recipes.engine.checking.folder import Folder
+from tests.actors.looks import broken, noted
 from tests.distributed.checkpoints.test_changing_sizes import BATCH, PLANNED, Reference, experiment
-from tests.distributed.mortal import Weighted, weighted
-from tests.distributed.regrouped import Regrouped
 from tests.patience import patience
 
 SAMPLES = 1438
 pytestmark = pytest.mark.full
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ray_ends() -> Iterator[None]:
-    """One embedded Ray for the module's launches, and none afterwards."""
-    yield
-    d5.shutdown()
 
 
 class Pace(d5.Event):
@@ -46,20 +33,11 @@ def launched(**values: Any) -> TrainingGroup:
     return d5.launch(experiment(**(given | values)), quiet=True)
 
 
-def events(group: TrainingGroup) -> list[dict[str, Any]]:
-    rows = sorted(group.tables()["events"].to_pylist(), key=lambda row: row["t_wall"])
-    return [row | {"detail": json.loads(row["detail"] or "{}")} for row in rows]
-
-
-def named(group: TrainingGroup, name: str) -> list[dict[str, Any]]:
-    return [row for row in events(group) if row["name"] == name and row["agent"] == "driver"]
-
-
 def train_until(group: TrainingGroup, name: str, count: int, seconds: float = 120.0) -> None:
     """Train, some steps at a time, until the driver has noted that event so often."""
     end = time.monotonic() + patience(seconds)
-    while len(named(group, name)) < count:
-        assert time.monotonic() < end, [(row["name"], row["rank"], row["detail"]) for row in events(group)]
+    while len(noted(group, name)) < count:
+        assert time.monotonic() < end, noted(group)
         assert group.train(60, progress=False).completed
 
 
@@ -77,9 +55,9 @@ def agree_with_numpy(group: TrainingGroup, steps: int) -> Reference:
     rng.uniform(0.5, 1.0, 500)
     reference.x = rng.standard_normal(500)
     agents, done = PLANNED, 0
-    for row in named(group, "agents_changed"):
-        reference.go_on(agents, row["detail"]["step"] - done)
-        agents, done = row["detail"]["agents"], row["detail"]["step"]
+    for row in noted(group, "agents_changed"):
+        reference.go_on(agents, row["step"] - done)
+        agents, done = row["agents"], row["step"]
     reference.go_on(agents, steps - done)
     found = [group.parameters(rank) for rank in group._members.present]
     first = np.concatenate([array.ravel() for array in found[0].values()])
@@ -95,9 +73,7 @@ def samples_by_epoch(group: TrainingGroup) -> list[float]:
     What a killed agent did in its last second is in no row of the epochs before.
     """
     rows = group.metrics().to_pylist()
-    sizes = [(PLANNED, 0)] + [
-        (row["detail"]["agents"], row["detail"]["step"]) for row in named(group, "agents_changed")
-    ]
+    sizes = [(PLANNED, 0)] + [(row["agents"], row["step"]) for row in noted(group, "agents_changed")]
     fewer = max(step for (before, _), (now, step) in pairwise(sizes) if now < before)
     first = min(row["epoch"] for row in rows if row["metric"] == "samples" and row["step"] >= fewer)
     last = max(row["epoch"] for row in rows if row["metric"] == "samples")
@@ -108,31 +84,24 @@ def samples_by_epoch(group: TrainingGroup) -> list[float]:
     return list(found.values())
 
 
-def assert_checked(group: TrainingGroup) -> None:
-    """What `d5ray check` says of the agreements of a run that is closed."""
-    run = d5.Run(group.folder)
-    assert not list(agreements(Folder(run, run.row, run.tables())))
-
-
-@pytest.mark.parametrize("communicator", ["socket", "shared_memory"])
-def test_survivors_train_on_and_take_the_newcomer_in(communicator: str) -> None:
+def test_survivors_train_on_and_take_the_newcomer_in() -> None:
     """One of three is killed: two make steps before another is there, and it comes with their live state.
 
     Momentum and schedule go on, every sample comes once an epoch, all have the same bits at the end.
     """
-    with launched(communicator=communicator, scale_rate="linear") as group:
+    with launched(communicator="socket", scale_rate="linear") as group:
         group.train(20, progress=False)
         killed: list[int] = []
         threading.Timer(0.3, lambda: killed.append(kill(group, 1))).start()
         train_until(group, "agent_joined", 1)
         steps = group.train(30, progress=False).step
         agree_with_numpy(group, steps)
-        (joined,) = named(group, "agent_joined")
-        formed, _ = named(group, "agents_changed")
-        assert formed["detail"]["agents"] == 2 and formed["detail"]["global_batch"] == 2 * BATCH
-        assert formed["detail"]["rate_factor"] == pytest.approx(2 / 3)
-        assert joined["rank"] == 1 and joined["detail"]["step"] > formed["detail"]["step"] + 10
-        assert set(joined["detail"]["seconds"]) == {
+        (joined,) = noted(group, "agent_joined")
+        formed, _ = noted(group, "agents_changed")
+        assert formed["agents"] == 2 and formed["global_batch"] == 2 * BATCH
+        assert formed["rate_factor"] == pytest.approx(2 / 3)
+        assert joined["rank"] == 1 and joined["step"] > formed["step"] + 10
+        assert set(joined["seconds"]) == {
             "start of the actor", "import", "model and data", "place", "taking in",
         }  # fmt: skip
         counted = samples_by_epoch(group)
@@ -140,36 +109,9 @@ def test_survivors_train_on_and_take_the_newcomer_in(communicator: str) -> None:
         sizes = [row["value"] for row in group.metrics().to_pylist() if row["metric"] == "agents"]
         assert sizes == [2, 3]
         seconds = (formed["t_wall"].value - killed[0]) * 1e-9
-        assert 0 < seconds < patience(30), joined["detail"]["seconds"]
-    assert_checked(group)
+        assert 0 < seconds < patience(30), joined["seconds"]
+    assert not broken(group)
     assert d5.Run(group.folder).row["status"] == "completed"
-
-
-def dying(model: object, model_kwargs: dict[str, Any], **given: Any) -> Weighted:
-    """The executor of an agent; the first newcomer gets SIGKILL instead."""
-    folder = Path(model_kwargs["folder"])
-    (folder / str(os.getpid())).touch()
-    if len(list(folder.iterdir())) == PLANNED + 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return weighted(model, model_kwargs, **given)
-
-
-def test_two_are_replaced_of_whom_one_dies_as_it_starts(tmp_path: Path) -> None:
-    """Two die one after the other, a newcomer too: the last one trains on alone, and all are there again."""
-    kwargs = {"elements": 500, "folder": str(tmp_path)}
-    with launched(executor=dying, model_kwargs=kwargs, keep_batch="global") as group:
-        group.train(20, progress=False)
-        threading.Timer(0.2, kill, (group, 0)).start()
-        threading.Timer(0.7, kill, (group, 2)).start()
-        train_until(group, "agent_joined", 2)
-        steps = group.train(30, progress=False).step
-        agree_with_numpy(group, steps)
-        died = [row["rank"] for row in named(group, "agent_died")]
-        assert len(died) == 3 and set(died) == {0, 2}
-        assert group._members.present == [0, 1, 2]
-        assert {row["detail"]["global_batch"] for row in named(group, "agents_changed")} == {3 * BATCH}
-        assert set(samples_by_epoch(group)) == {SAMPLES}
-    assert_checked(group)
 
 
 def test_too_few_survivors_wait_for_newcomers_or_end_the_run() -> None:
@@ -177,68 +119,16 @@ def test_too_few_survivors_wait_for_newcomers_or_end_the_run() -> None:
     with launched(min_agents=3) as group:
         threading.Timer(0.5, kill, (group, 1)).start()
         train_until(group, "agent_joined", 1)
-        (waiting,) = named(group, "waiting")
-        assert waiting["detail"] == {"agents": 2, "min_agents": 3}
-        assert [row["detail"]["agents"] for row in named(group, "agents_changed")] == [3]
+        (waiting,) = noted(group, "waiting")
+        assert (waiting["agents"], waiting["min_agents"]) == (2, 3)
+        assert [row["agents"] for row in noted(group, "agents_changed")] == [3]
         agree_with_numpy(group, group.outcome.step)
-    for rule in (d5.optimizers.AllreduceSGD(), d5.optimizers.ADPSGD()):
-        group = launched(min_agents=3, on_failure="continue", distributed=rule)
-        wrong = "2 of 3 agents are left, and min_agents is 3: set a smaller"
-        with pytest.raises(AgentError, match=wrong), group:
-            threading.Timer(0.5, kill, (group, 1)).start()
-            group.train(1000, progress=False)
-        row = d5.Run(group.folder).row
-        assert row["status"] == "failed" and "min_agents" in row["stop_reason"]
-
-
-def slow(model: object, model_kwargs: dict[str, Any], **given: Any) -> Weighted:
-    """The executor of an agent; that of the second newcomer takes some seconds longer."""
-    folder = Path(model_kwargs["folder"])
-    (folder / str(os.getpid())).touch()
-    if len(list(folder.iterdir())) == PLANNED + 2:
-        time.sleep(3.0)
-    return weighted(model, model_kwargs, **given)
-
-
-def test_survivors_wait_until_there_are_enough_and_all_that_came_are_told_of(tmp_path: Path) -> None:
-    """Two of three die and three are needed: the newcomer that is ready first waits for the second."""
-    kwargs = {"elements": 500, "folder": str(tmp_path)}
-    with launched(executor=slow, model_kwargs=kwargs, min_agents=3) as group:
-        group.train(20, progress=False)
-        for rank in (1, 2):
-            threading.Timer(0.3, kill, (group, rank)).start()
-        train_until(group, "agents_changed", 1)
-        agree_with_numpy(group, group.train(30, progress=False).step)
-        for name in ("agent_died", "group_formed_again", "agent_joined"):
-            assert sorted(row["rank"] for row in named(group, name)) == [1, 2], name
-        assert [row["detail"]["agents"] for row in named(group, "agents_changed")] == [3]
-        assert len(named(group, "waiting")) == 1
-    assert_checked(group)
-
-
-def test_a_survivor_that_dies_as_a_newcomer_is_taken_in_is_replaced_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The state of the other survivor counts, and no step of it is lost or done twice."""
-    with launched() as group:
-        form_again = group._members.form_again
-        killed: list[int] = []
-
-        def struck(sharing: Any) -> Any:
-            if len(group._members.present) == PLANNED and not killed:
-                killed.append(kill(group, 0))
-            return form_again(sharing)
-
-        monkeypatch.setattr(group._members, "form_again", struck)
-        group.train(20, progress=False)
-        threading.Timer(0.3, kill, (group, 1)).start()
-        train_until(group, "agent_joined", 2)
-        agree_with_numpy(group, group.train(30, progress=False).step)
-        assert [row["rank"] for row in named(group, "agent_died")] == [1, 0]
-        assert [row["rank"] for row in named(group, "agent_joined")] == [1, 0]
-        assert [row["detail"]["agents"] for row in named(group, "agents_changed")] == [2, 2, 3]
-        assert set(samples_by_epoch(group)) == {SAMPLES}
-    assert_checked(group)
+    group = launched(min_agents=3, on_failure="continue", distributed=d5.optimizers.ADPSGD())
+    with pytest.raises(AgentError, match="2 of 3 agents are left, and min_agents is 3"), group:
+        threading.Timer(0.5, kill, (group, 1)).start()
+        group.train(1000, progress=False)
+    row = d5.Run(group.folder).row
+    assert row["status"] == "failed" and "min_agents" in row["stop_reason"]
 
 
 def test_a_run_is_resized_on_purpose() -> None:
@@ -246,7 +136,7 @@ def test_a_run_is_resized_on_purpose() -> None:
     with launched(on_failure="stop", scale_rate="sqrt") as group:
         threading.Timer(0.3, d5.resize, (group,), {"agents": 1}).start()
         train_until(group, "agents_changed", 1)
-        assert [row["rank"] for row in named(group, "agent_left")] == [2, 1]
+        assert [row["rank"] for row in noted(group, "agent_left")] == [2, 1]
         assert group._members.present == [0]
         d5.resize(group.run_id, agents=3)
         train_until(group, "agent_joined", 2)
@@ -254,8 +144,8 @@ def test_a_run_is_resized_on_purpose() -> None:
         ended = group.train(epochs=1, progress=False).step
         assert group._epochs.at(ended).epoch == place.epoch + 1
         agree_with_numpy(group, ended)
-        assert not named(group, "agent_died")
-        factors = [row["detail"]["rate_factor"] for row in named(group, "agents_changed")]
+        assert not noted(group, "agent_died")
+        factors = [row["rate_factor"] for row in noted(group, "agents_changed")]
         assert factors[0] == pytest.approx(3**-0.5) and factors[-1] == 1.0  # they come together or in turn
         assert set(samples_by_epoch(group)) == {SAMPLES}
         for run in (group, group.run_id):
@@ -263,21 +153,3 @@ def test_a_run_is_resized_on_purpose() -> None:
                 d5.resize(run, agents=4)
     with pytest.raises(ConfigurationError, match=r"No run '.*' is going on"):
         d5.resize(group.run_id, agents=2)
-
-
-def test_a_run_that_goes_on_after_a_change_ends_with_the_samples_of_its_last_epoch(tmp_path: Path) -> None:
-    """One of the first four steps was of two agents: the first epoch has five steps then, and not four."""
-    events = (d5.events.Checkpoint(tmp_path, every_steps=4, keep=9),)
-    before = Regrouped(experiment(events=events))
-    before.join()
-    for size, steps in ((3, 1), (2, 1), (3, 2)):
-        if size != len(before.agents):
-            before.change(size)
-        before.train(steps)
-    before.close()
-    wanted = experiment(events=events, epochs=2, cpus_per_agent=0.25, warmup_steps=0)
-    with d5.launch(wanted, resume=tmp_path / "step-00000004", quiet=True) as group:
-        assert group.train(progress=False).step == 5 + 4
-        rows = [row for row in group.metrics().to_pylist() if row["metric"] == "samples"]
-    for epoch, left in ((0, SAMPLES - (3 + 2 + 3 + 3) * BATCH), (1, SAMPLES)):
-        assert sum(row["value"] for row in rows if row["epoch"] == epoch) == left

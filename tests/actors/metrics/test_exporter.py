@@ -8,7 +8,6 @@ import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
-import ray
 from prometheus_client.parser import text_string_to_metric_families
 
 import d5ray as d5
@@ -16,7 +15,6 @@ from d5ray.actors.metrics.exporter import MetricsExporter, silent
 from d5ray.actors.session import session
 from d5ray.metrics.exports import exported_metrics as m
 from d5ray.metrics.record.recorder import Recorder
-from tests.actors.test_launch import experiment
 from tests.conftest import Head, wait_until
 from tests.patience import patience
 
@@ -26,6 +24,7 @@ FORGOTTEN = 2.0  # s, after which Ray forgets a gauge of this head
 @pytest.fixture(scope="module")
 def joined(head: Head) -> Iterator[Head]:
     """This process is a driver of the head."""
+    d5.shutdown()  # that of tests before
     session.connect(head.address, cpus=1, metadata={}, quiet=True)
     yield head
     d5.shutdown()
@@ -110,44 +109,6 @@ def test_what_goes_wrong_is_not_shown_and_the_rest_is(joined: Head) -> None:
     expected = {m.REQUESTS.exposed: 8.0, m.LOSS_IS_NO_NUMBER.exposed: 1.0}  # 5, and 3 of one that began anew
     wait_until(lambda: shown(joined, "wrong") == expected, 20, lambda: str(shown(joined, "wrong")))
     made.close()
-
-
-@pytest.mark.full
-def test_it_can_be_turned_off(joined: Head) -> None:
-    """By mirror_seconds=0: no thread, no row is kept, nothing is shown; the other run is."""
-    before = threading.active_count()
-    off, on = exporter("off", 0.0), exporter("on")
-    off.start(lambda: {(m.TRAINING, ""): 1.0})
-    assert threading.active_count() == before
-    assert off.watched(print) is print
-    on.start(lambda: {(m.TRAINING, ""): 1.0})
-    wait_until(lambda: shown(joined, "on") != {}, 20)
-    assert shown(joined, "off") == {}
-    on.close()
-    off.close()
-
-
-@pytest.mark.slow
-def test_an_experiment_can_turn_it_off(joined: Head) -> None:
-    """Every actor has the exporter's thread, or none has."""
-    for seconds, expected in ((0.5, 1), (0.0, 0)):
-        wanted = experiment(
-            distributed=d5.optimizers.ASGD(),
-            servers=d5.Servers(shards=1),
-            mirror_seconds=seconds,
-            monitor_seconds=0,
-        )
-        with d5.launch(wanted, address=joined.address, quiet=True) as group:
-            group.train(steps=3, progress=False)
-            server = ray.get_actor("ParameterServer(shard=0)", namespace=group.run_id)
-            actors = [*group.agents, group.aggregator.actor, server]
-            found = ray.get([actor.__ray_call__.remote(exporters) for actor in actors], timeout=patience(60))
-            assert found == [expected] * 4
-            assert exporters(None) == expected  # the coordinator's, in this process
-
-
-def exporters(_actor: object) -> int:
-    return sum(thread.name == "d5ray-exporter" for thread in threading.enumerate())
 
 
 def test_without_ray_there_is_nothing_to_show() -> None:

@@ -1,23 +1,17 @@
-"""Claims about the monitors of a run's nodes: what they record, when, and that they end with the run"""
+"""Claims about the monitors of a run's nodes, and about the numbers of agents that it may be resized to"""
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import psutil
 import pytest
 
 import d5ray as d5
-from d5ray.errors import AgentError
+from d5ray.actors.metrics.wishes import check_resize
+from d5ray.errors import ConfigurationError
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.store import Run
 from tests.actors.test_launch import experiment
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ray_ends() -> Iterator[None]:
-    yield
-    d5.shutdown()
 
 
 def rows_of(run: Run) -> list[dict[str, Any]]:
@@ -64,21 +58,6 @@ def _is_agent(pid: int) -> bool:
         return False
 
 
-@pytest.mark.slow
-def test_without_a_monitor_nothing_is_watched_and_the_metrics_say_why() -> None:
-    with d5.launch(experiment(monitor_seconds=0)) as group:
-        group.train(steps=3, progress=False)
-        tables = group.tables()
-        for metric in (
-            d5.metrics.ProcessPeakMemory(),
-            d5.metrics.ProcessorUtilisation(),
-            d5.metrics.Energy(),
-        ):
-            found = metric.estimate(tables)
-            assert found.value is None and "monitor_seconds" in found.reason
-    assert not rows_of(Run(group.folder))
-
-
 def test_a_simulation_has_no_nodes_and_says_so() -> None:
     """Whatever monitor_seconds is: its tables are repeatable to the last bit, and no machine is in them."""
     with d5.simulate(experiment(monitor_seconds=0.05)) as group:
@@ -87,14 +66,31 @@ def test_a_simulation_has_no_nodes_and_says_so() -> None:
     assert found.value is None and "a simulation has no nodes" in found.reason
 
 
-@pytest.mark.slow
-def test_a_run_whose_agent_dies_keeps_what_its_node_showed() -> None:
-    """The run fails, the monitor's rows are on disk, and the aggregator that it ran in is gone with it."""
-    with pytest.raises(AgentError), d5.launch(experiment(monitor_seconds=0.05)) as group:
-        group.train(steps=50, progress=False)
-        os.kill(group.places[1].pid, 9)
-        group.train(steps=100_000, progress=False)
-    rows = rows_of(Run(group.folder))
-    assert {"train", "run"} <= {row["phase"] for row in rows}
-    gone = [row for row in rows if row["scope"] == "TrainingAgent(rank=1)" and row["value"] is None]
-    assert all("has ended" in row["status"] for row in gone)
+def described(min_agents: int) -> dict[str, object]:
+    split = d5.networks.FullyConnectedSplit()
+    wanted = d5.Experiment(
+        model="mlp", dataset="digits", optimizer=d5.optimizers.SGD(0.1), min_agents=min_agents,
+        mesh=d5.Mesh(3, 2, parts=2, split=split),
+    )  # fmt: skip
+    return wanted.describe() | {"agents": wanted.agents}
+
+
+@pytest.mark.parametrize(("min_agents", "possible"), [(1, "4, 8, 12"), (5, "8, 12")])
+def test_a_mesh_has_whole_replicas_and_an_error_says_how_many(min_agents: int, possible: str) -> None:
+    """Every number from min_agents to all is taken, or refused with those that are possible."""
+    for agents in range(min_agents, 13):
+        if str(agents) in possible.split(", "):
+            check_resize(described(min_agents), agents)
+            continue
+        with pytest.raises(ConfigurationError) as caught:
+            check_resize(described(min_agents), agents)
+        assert str(caught.value) == (
+            f"agents is {agents}, and a replica of the run's mesh is 2 stages × 2 parts = 4 agents, which "
+            f"come and go together: take one of {possible}"
+        )
+
+
+def test_beyond_the_experiments_agents_nothing_is_possible() -> None:
+    """13 of 12."""
+    with pytest.raises(ConfigurationError, match=r"agents is 13: it must be .* 12 at most"):
+        check_resize(described(1), 13)

@@ -101,22 +101,14 @@ def test_a_question_does_not_hold_up_what_agents_send(group: Any) -> None:
     assert failed == ["The query was interrupted"]
 
 
-@pytest.mark.parametrize(
-    ("query", "message"),
-    [
-        ("select nothing from samples", "LINE 1: select nothing"),
+def test_a_wrong_question_is_one_clear_error(group: Any) -> None:
+    """As it is on a folder; an answer is bounded; of a run that is not there the nearest is named."""
+    for query, message in (
         ("copy samples to '/tmp/x.csv'", "COPY is refused"),
         ("select repeat('x', 1000000), range from range(200)", "larger than 64 MiB"),
-    ],
-)
-def test_a_wrong_question_is_one_clear_error(group: Any, query: str, message: str) -> None:
-    """As it is on a folder; and an answer is bounded."""
-    with pytest.raises(ConfigurationError, match=message):
-        d5.running(group.run_id).sql(query)
-
-
-def test_a_run_that_is_not_there_is_answered_with_the_nearest(group: Any) -> None:
-    """Of the runs that are going on in the cluster."""
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            d5.running(group.run_id).sql(query)
     with pytest.raises(ConfigurationError, match=f"did you mean '{group.run_id}'"):
         d5.running(group.run_id[:-2] + "zz")
 

@@ -1,32 +1,21 @@
 """Claims about runs in which several faults come close together, of servers and of agents: they go on"""
 
-import json
 import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import ray
 
 import d5ray as d5
-from d5ray.actors.cluster.placement import place_of
 from d5ray.actors.group.group import TrainingGroup
-from d5ray.errors import AgentError
+from tests.actors.looks import Victim, noted, pid_of
 from tests.conftest import wait_until
 from tests.patience import patience
 
 DIGITS = d5.datasets.load_dataset("digits")
-Victim = tuple[str, int]  # "agent" and its rank, or "server" and its number
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ray_ends() -> Iterator[None]:
-    """One embedded Ray for the module's launches, and none afterwards."""
-    yield
-    d5.shutdown()
 
 
 def experiment(servers: d5.Servers, on_failure: str, **changes: Any) -> d5.Experiment:
@@ -36,21 +25,6 @@ def experiment(servers: d5.Servers, on_failure: str, **changes: Any) -> d5.Exper
         "cpus_per_agent": 0.25, "evaluate": False, "on_failure": on_failure, "timeout_seconds": 60.0,
     }  # fmt: skip
     return d5.Experiment(**(values | changes))
-
-
-def pid_of(group: TrainingGroup, victim: Victim) -> int:
-    kind, number = victim
-    if kind == "agent":
-        return group.places[number].pid
-    actor = group._servers._servers[0, 0]._shards[number].actor
-    return int(ray.get(actor.__ray_call__.remote(place_of), timeout=patience(20)).pid)
-
-
-def noted(group: TrainingGroup, name: str) -> list[dict[str, Any]]:
-    rows = group.tables()["events"].to_pylist()
-    return [
-        json.loads(row["detail"] or "{}") for row in rows if (row["name"], row["agent"]) == (name, "driver")
-    ]
 
 
 def steps_of(group: TrainingGroup) -> int:
@@ -114,69 +88,35 @@ def test_faults_close_together_do_not_end_a_run(name: str) -> None:
             assert each["pushes_lost"] == sum(each["lost"].values()) >= 0
 
 
-COPIED: dict[str, tuple[d5.Servers, list[list[Victim]]]] = {
-    "two shards": (
-        d5.Servers(shards=2, replicas=1, snapshot_seconds=1000),
-        [[("server", 0), ("agent", 1)], [("server", 1)]],
-    ),
-    "one shard": (
-        d5.Servers(replicas=1, snapshot_seconds=1000),
-        [[("server", 0)], [("server", 1)], [("server", 0), ("agent", 0)]],
-    ),
-}
-
-
 @pytest.mark.full
-@pytest.mark.parametrize("name", COPIED)
-def test_with_copies_no_acknowledged_push_is_lost(name: str) -> None:
+def test_with_copies_no_acknowledged_push_is_lost() -> None:
     """Servers die, with agents and alone, and no snapshot is taken: every push that an agent knows of is
-    there again."""
-    servers, waves = COPIED[name]
+    there again. Of a server that dies with its copy the pushes since the beginning are counted."""
+    servers = d5.Servers(shards=2, replicas=1, snapshot_seconds=1000)
+    waves: list[list[Victim]] = [
+        [("server", 0), ("agent", 1)],
+        [("server", 1)],
+        [("server", 0), ("server", 1)],
+    ]
     with d5.launch(experiment(servers, "restart"), quiet=True) as group:
         assert strike(group, waves, signal.SIGKILL) == []
         restored = noted(group, "server_restored")
-        assert len(restored) == sum(kind == "server" for wave in waves for kind, _ in wave)
-        assert [each.get("pushes_lost", 0) for each in restored] == [0] * len(restored)
-        assert min(each["version"] for each in restored if "version" in each) > 20
-
-
-@pytest.mark.full
-def test_a_server_that_dies_with_its_copy_says_what_is_lost() -> None:
-    """Both shards at once, each of which has the other's copy: the first parameters come back, and the pushes
-    since are counted, by agent."""
-    wanted = experiment(d5.Servers(shards=2, replicas=1, snapshot_seconds=1000), "restart")
-    with d5.launch(wanted, quiet=True) as group:
-        assert strike(group, [[("server", 0), ("server", 1)]], signal.SIGKILL) == []
-        for each in noted(group, "server_restored"):
+        assert [each.get("pushes_lost", 0) for each in restored[:2]] == [0, 0]
+        assert min(each["version"] for each in restored[:2] if "version" in each) > 20
+        assert len(restored) == 4
+        for each in restored[2:]:
             assert each["pushes_lost"] == sum(each["lost"].values()) > 20
 
 
 STUCK_SECONDS = 4.0
 
 
-def stopped(servers: d5.Servers, number: int, on_failure: str) -> TrainingGroup:
-    """A run of which a server is stopped for ever a little later."""
-    plan = d5.Faults().stop(server=number, at_seconds=0.7)
-    wanted = experiment(servers, on_failure, stuck_seconds=STUCK_SECONDS)
-    return d5.launch(wanted, quiet=True, faults=plan)
-
-
 @pytest.mark.full
-@pytest.mark.every_case
-@pytest.mark.parametrize(
-    ("servers", "number", "victim"),
-    [
-        (d5.Servers(shards=2), 0, "ParameterServer(shard=0)"),
-        (d5.Servers(shards=2, replicas=1), 1, "ParameterServer(shard=1)"),
-        pytest.param(d5.Servers(groups=2), 0, "ParameterServer(shard=0)", marks=pytest.mark.slow),
-    ],
-    ids=["two shards", "the copy of another", "the root of groups"],
-)
-def test_a_server_that_is_stopped_for_ever_is_named_and_replaced(
-    servers: d5.Servers, number: int, victim: str
-) -> None:
-    """It and no other, though the agents ask others that wait for it; they go on with one in its place."""
-    with stopped(servers, number, "restart") as group:
+def test_a_server_that_is_stopped_for_ever_is_named_and_replaced() -> None:
+    """It and no other, though the agents ask others that wait for it, as it holds the copy of another one."""
+    victim, plan = "ParameterServer(shard=1)", d5.Faults().stop(server=1, at_seconds=0.7)
+    wanted = experiment(d5.Servers(shards=2, replicas=1), "restart", stuck_seconds=STUCK_SECONDS)
+    with d5.launch(wanted, quiet=True, faults=plan) as group:
         assert group.train(steps=1500, progress=False).completed
         (stuck,) = noted(group, "server_stuck")
         assert stuck["server"] == victim and STUCK_SECONDS <= stuck["seconds"] < patience(3 * STUCK_SECONDS)
@@ -184,15 +124,3 @@ def test_a_server_that_is_stopped_for_ever_is_named_and_replaced(
         assert stuck["waits"] and all("in an operation" in each for each, *_ in stuck["waits"].values())
         assert [each["server"] for each in noted(group, "server_restored")] == [victim]
         assert not noted(group, "agent_died")
-
-
-@pytest.mark.full
-def test_without_a_policy_a_server_that_is_stopped_ends_the_run_with_its_name() -> None:
-    """on_failure='stop': which server gave no sign of life, and who waited."""
-    with (
-        pytest.raises(AgentError) as caught,
-        stopped(d5.Servers(shards=2), 0, "stop") as group,
-    ):
-        group.train(steps=100_000, progress=False)
-    assert str(caught.value).startswith("ParameterServer(shard=0) did not answer for 4 s while rank")
-    assert "waited for it, so the agents were stopped" in str(caught.value)

@@ -1,6 +1,5 @@
 """Claims about what is private in Ray: one file uses it, the guide lists it, and a run does without"""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,31 +14,19 @@ from d5ray.actors.session import ray_private
 from d5ray.metrics.record.reader import Run
 from tests.conftest import REPOSITORY
 from tests.patience import patience
-from tests.test_layout import LINKED, sources
 
 PROGRAM = """
-import sys
 import d5ray as d5
 from d5ray.actors.session import ray_private
-if sys.argv[1] == "without":
-    ray_private.found = lambda path: None
-    from d5ray.actors.session import session
-    session._RAY_PRINTS = None
+from d5ray.actors.session import session
+ray_private.found = lambda path: None
+session._RAY_PRINTS = None
 experiment = d5.Experiment("mlp", "digits", d5.optimizers.SGD(0.1), agents=2, cpus_per_agent=0.25, seed=4)
 with d5.launch(experiment, quiet=True) as group:
     group.train(steps=3, progress=False)
 d5.shutdown()
 print(group.folder)
 """
-
-
-def test_one_file_of_the_product_uses_what_is_private() -> None:
-    """No other says `ray._private` or `ray._raylet`, or imports from there."""
-    private = re.compile(r"\bray\._(private|raylet)|from ray\._|import ray\._")
-    found = {
-        path for path in sources("d5ray", *LINKED) if private.search((REPOSITORY / path).read_text("utf-8"))
-    }
-    assert found == {"actors/session/ray_private.py"}
 
 
 @pytest.mark.parametrize("path", ray_private.USED)
@@ -68,19 +55,10 @@ def test_every_function_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.full
 def test_a_run_does_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parameters are the same, and the folder is complete."""
+    """The folder is complete, but for the address of the dashboard."""
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
-    hashes = []
-    for how in ("with", "without"):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, how],
-            capture_output=True,
-            text=True,
-            timeout=patience(120),
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        row = Run(Path(done.stdout.strip())).row
-        assert row["status"] == "completed" and (row["dashboard"] is None) is (how == "without")
-        hashes.append(row["parameters_sha256"])
-    assert hashes[0] == hashes[1]
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(120), check=False)
+    assert done.returncode == 0, done.stderr
+    row = Run(Path(done.stdout.strip())).row
+    assert (row["status"], row["dashboard"], row["steps"]) == ("completed", None, 3)

@@ -10,9 +10,11 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from d5ray.actors.session import reaper
+from tests.conftest import wait_until
 from tests.patience import patience
 
 SLEEP = "import time; print('up', flush=True); time.sleep(120)"
@@ -24,20 +26,11 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 
 def alive(pid: int) -> bool:
     """Whether it runs; a zombie does not."""
-    with contextlib.suppress(OSError):
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state not in "ZX"
-    return False
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
-def gone(*pids: int, seconds: float = SECONDS) -> bool:
-    """Whether all of them end within this time."""
-    deadline = time.monotonic() + patience(seconds)
-    while any(map(alive, pids)):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
+def gone(*pids: int) -> bool:
+    return not any(map(alive, pids))
 
 
 @pytest.fixture
@@ -113,7 +106,7 @@ def test_marked_processes_end_and_the_folder_goes_when_the_pipe_closes(
     with reaping(marker, folder) as process:
         close(process)
         assert process.wait(timeout=patience(SECONDS)) == 0
-    assert gone(*(one.pid for one in ours), seconds=1)
+    wait_until(lambda: gone(*(one.pid for one in ours)), 1)
     assert [one.wait() for one in ours] == [-signal.SIGKILL] * 2
     assert all(alive(one.pid) for one in others)
     assert not folder.exists()
@@ -136,7 +129,7 @@ def test_processes_whose_title_lies_over_the_marker_end(marker: str, folder: Pat
         with reaping(marker, folder) as process:
             close(process)
             assert process.wait(timeout=patience(SECONDS)) == 0
-        assert gone(ours.pid, seconds=1)
+        wait_until(lambda: gone(ours.pid), 1)
         assert all(alive(one.pid) for one in others)
     finally:
         for one in (ours, *others):
@@ -148,34 +141,22 @@ def test_nothing_ends_while_the_pipe_is_open(start: Start, marker: str, folder: 
     """Signals to the reaper, as Ctrl-C in a terminal sends them to all, do not move it."""
     ours = start(SLEEP, marker)
     with reaping(marker, folder) as process:
-        ready = "SigIgn:\t"  # of /proc: a mask in hexadecimal
-        wanted = sum(1 << (n - 1) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-        deadline = time.monotonic() + patience(SECONDS)
-        while True:
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        wanted = sum(1 << (n - 1) for n in numbers)
+
+        def ignores() -> bool:
             status = Path(f"/proc/{process.pid}/status").read_text()
-            if int(status.partition(ready)[2].split()[0], 16) & wanted == wanted:
-                break
-            assert time.monotonic() < deadline, "the reaper does not ignore the signals"
-            time.sleep(0.02)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            return int(status.partition("SigIgn:\t")[2].split()[0], 16) & wanted == wanted  # in hexadecimal
+
+        wait_until(ignores, SECONDS)
+        for number in numbers:
             process.send_signal(number)
         time.sleep(0.3)
         assert process.poll() is None and alive(ours.pid) and folder.exists()
         close(process)
         assert process.wait(timeout=patience(SECONDS)) == 0
-    assert gone(ours.pid, seconds=1) and not folder.exists()
-
-
-DRIVER = """
-import subprocess, sys, time
-file, marker, folder, numbers = sys.argv[1:]
-command = [sys.executable, "-S", "-E", file, marker, folder]
-keeper = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-with open(numbers, "w") as out:
-    out.write(str(keeper.pid))
-print("up", flush=True)
-time.sleep(120)
-"""
+    wait_until(lambda: gone(ours.pid), 1)
+    assert not folder.exists()
 
 
 HALF = """
@@ -189,49 +170,10 @@ ctypes.CDLL(None).pthread_exit(None)
 def test_a_process_whose_first_thread_has_ended_still_ends(start: Start, marker: str) -> None:
     """Its environment is gone, and so is its title; its files are open until the last thread has ended."""
     half = start(HALF, marker)
-    deadline = time.monotonic() + patience(SECONDS)
-    while alive(half.pid):  # its first thread
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: gone(half.pid), SECONDS)  # its first thread
     assert reaper.marked(f"D5RAY_SESSION={marker}".encode()) == []
     assert reaper.still_runs(half.pid)
     half.kill()
-    while reaper.still_runs(half.pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: not reaper.still_runs(half.pid), SECONDS)
     assert half.wait() == -signal.SIGKILL
     assert not reaper.still_runs(half.pid)
-
-
-def test_a_driver_killed_by_sigkill_leaves_nothing(
-    start: Start, marker: str, folder: Path, tmp_path: Path
-) -> None:
-    """The kernel closes the pipe: the marked child ends, the folder goes, the reaper itself ends."""
-    ours, other = start(SLEEP, marker), start(SLEEP)
-    numbers = tmp_path / "pid"
-    driver = start(DRIVER, None, str(reaper.__file__), marker, str(folder), str(numbers))
-    keeper = int(numbers.read_text())
-    assert alive(keeper) and alive(ours.pid) and folder.exists()
-    driver.kill()
-    driver.wait()
-    assert gone(keeper, ours.pid)
-    assert not folder.exists()
-    assert alive(other.pid)
-
-
-def test_nothing_left_to_end_is_no_error(marker: str, tmp_path: Path) -> None:
-    """Neither a process nor a folder: it ends at once."""
-    with reaping(marker, tmp_path / "none") as process:
-        begin = time.monotonic()
-        close(process)
-        assert process.wait(timeout=patience(SECONDS)) == 0
-    assert time.monotonic() - begin < reaper.PATIENCE_SECONDS
-
-
-def test_marked_finds_exactly_the_marked(start: Start, marker: str) -> None:
-    """The whole entry counts: not a longer marker, not another variable, not this process."""
-    ours = [start(SLEEP, marker), start(SLEEP, marker)]
-    start(SLEEP, marker + "0")
-    start(SLEEP)
-    assert sorted(reaper.marked(f"D5RAY_SESSION={marker}".encode())) == sorted(one.pid for one in ours)
-    assert reaper.marked(f"OTHER={marker}".encode()) == []

@@ -6,33 +6,13 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from pathlib import Path
 
 import pytest
 
 from d5ray.actors.session.starter import Starter
 from d5ray.errors import PlacementError
-from tests.conftest import marked, temporary_folders, wait_until
 from tests.patience import patience
-
-AGAIN = """
-import os, signal, sys, threading, time
-import d5ray as d5
-experiment = d5.Experiment(
-    model="lenet", dataset="digits", optimizer=d5.optimizers.SGD(0.1), agents=2, evaluate=False
-)
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Timer(float(sys.argv[1]), os.kill, (os.getpid(), signal.SIGINT)).start()
-    try:
-        with d5.launch(experiment, quiet=True) as group:
-            print("too late")
-    except KeyboardInterrupt:
-        print("interrupted")
-    with d5.launch(experiment, quiet=True) as group:
-        print(group.train(steps=2, progress=False).completed)
-"""
 
 
 def test_it_returns_when_the_start_is_over_and_its_thread_lives_until_the_release() -> None:
@@ -62,20 +42,6 @@ def test_a_start_that_takes_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch
     assert ended.is_set() and not starter.under_way
 
 
-def test_what_the_start_raises_is_raised() -> None:
-    """In the caller's thread, and the other one ends."""
-    threads = []
-
-    def fail() -> None:
-        threads.append(threading.current_thread())
-        raise ConnectionError("nobody answers")
-
-    with pytest.raises(ConnectionError, match="nobody answers"):
-        Starter(fail, list).run()
-    threads[0].join(5)
-    assert not threads[0].is_alive()
-
-
 def test_ctrl_c_is_heard_while_the_start_blocks() -> None:
     """At once; the start comes to its end behind it, and only then what it started is ended."""
     order, go_on = [], threading.Event()
@@ -96,28 +62,6 @@ def test_ctrl_c_is_heard_while_the_start_blocks() -> None:
     starter.settle()
     assert [*waiting, starter.under_way] == [True, False]
     assert order == ["started", "ended"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seconds", [1.8, 3.0])
-def test_a_program_that_was_interrupted_while_ray_starts_can_launch_again(
-    seconds: float, tmp_path: Path
-) -> None:
-    """In the same process; when it has ended nothing is left, of the first Ray neither."""
-    file = tmp_path / "again.py"
-    file.write_text(AGAIN)
-    name, value = "D5RAY_TEST", uuid.uuid4().hex
-    process = subprocess.Popen(
-        [sys.executable, str(file), str(seconds)],
-        env=os.environ | {name: value, "D5RAY_HOME": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    out, _ = process.communicate(timeout=patience(100))
-    assert out.splitlines() == ["interrupted", "True"]
-    assert process.returncode == 0
-    wait_until(lambda: not marked(f"{name}={value}"), 10, lambda: str(marked(f"{name}={value}")))
-    assert temporary_folders(process.pid) == []
 
 
 WITHIN = """
