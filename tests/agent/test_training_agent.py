@@ -205,19 +205,21 @@ def test_step_time_covers_its_parts(start: Start, digits: Dataset) -> None:
         assert pieces.sum() > 0.5 * whole.sum()  # and hardly anything else is in it
 
 
-def test_bytes_of_a_step_are_those_of_its_allreduce(start: Start, hundred: Dataset) -> None:
+@pytest.mark.parametrize("communicator", ["socket", "shared_memory"])
+def test_bytes_of_a_step_are_those_of_its_allreduce(
+    start: Start, hundred: Dataset, communicator: str
+) -> None:
     """What the closed form of recursive doubling among three says, every step of every agent over sockets;
     with shared memory each reads the two others' arrays."""
-    for communicator in ("socket", "shared_memory"):
-        wanted = experiment(model=InFloat64, agents=3, evaluate=False, communicator=communicator)
-        group, sinks = start(wanted, hundred)
-        together(lambda rank, group=group: group[rank].train(3), 3)
-        payload = flat(group[0]).nbytes
-        for rank, sink in enumerate(sinks):
-            cost = recursive_doubling_cost(rank, 3, payload)
-            sent = cost.bytes_sent if communicator == "socket" else 2 * payload
-            assert sink.of("bytes_sent") == sink.of("bytes_received") == [sent] * 3
-            assert sink.of("messages_sent") == [cost.messages_sent if communicator == "socket" else 2] * 3
+    wanted = experiment(model=InFloat64, agents=3, evaluate=False, communicator=communicator)
+    group, sinks = start(wanted, hundred)
+    together(lambda rank: group[rank].train(3), 3)
+    payload = flat(group[0]).nbytes
+    for rank, sink in enumerate(sinks):
+        cost = recursive_doubling_cost(rank, 3, payload)
+        sent = cost.bytes_sent if communicator == "socket" else 2 * payload
+        assert sink.of("bytes_sent") == sink.of("bytes_received") == [sent] * 3
+        assert sink.of("messages_sent") == [cost.messages_sent if communicator == "socket" else 2] * 3
 
 
 # -- seeds ---------------------------------------------------------------------------------------------

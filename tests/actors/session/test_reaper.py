@@ -26,7 +26,7 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 
 def alive(pid: int) -> bool:
     """Whether it runs; a zombie does not."""
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return psutil.pid_exists(pid) and bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
 
 
 def gone(*pids: int) -> bool:
