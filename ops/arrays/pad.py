@@ -103,14 +103,16 @@ def _kept(widths: Widths) -> tuple[slice, ...]:
 
 def _sources(context: NodeContext, mode: str, size: int, width: tuple[int, int]) -> "np.ndarray[Any, Any]":
     """The element along an axis that each one of the output is taken from."""
-    places = np.arange(-width[0], size + width[1])
+    first = max(-width[0], 0)  # what is cut off is not mirrored
+    size -= first + max(-width[1], 0)
+    places = np.arange(-max(width[0], 0), size + max(width[1], 0))
     if mode == "edge":
-        return places.clip(0, size - 1)
+        return first + places.clip(0, size - 1)
     if mode == "wrap":
-        return places % size
+        return first + places % size
     if mode == "reflect":  # there and back again, the ends once each
         period = max(2 * (size - 1), 1)
-        return size - 1 - np.abs(places % period - (size - 1))
+        return first + size - 1 - np.abs(places % period - (size - 1))
     raise ConfigurationError(
         f"the node {context.node} has the mode {mode!r}: there are constant, edge, reflect and wrap"
     )

@@ -86,9 +86,14 @@ def _signed(labels: Tensor) -> Tensor:
 
 
 def _mean_squared_error(context: NodeContext) -> Kernel:
-    """(y − target)², its mean over all elements, their sum, or each (domain "d5ray"; inputs y, target)."""
-    reduce = REDUCTIONS[_reduction(context)]
-    return lambda y, target: reduce(tf.math.squared_difference(y, target))
+    """(y − target)², its mean over all elements (domain "d5ray"), whose sum 16 bits could not hold."""
+
+    def call(y: Tensor, target: Tensor) -> Tensor:
+        squares = tf.math.squared_difference(y, target)
+        kind = tf.float32 if y.dtype.size == 2 else y.dtype
+        return tf.cast(tf.reduce_mean(tf.cast(squares, kind)), y.dtype)
+
+    return call
 
 
 FACTORIES: Mapping[str, KernelFactory] = {

@@ -29,8 +29,7 @@ def pad(context: NodeContext) -> Kernel:
             return tf.where(inside, _constant_pad(x, pads, zero), tf.reshape(value, []))
         for axis, (before, after) in enumerate(pads):
             if not (isinstance(before, int) and isinstance(after, int) and before == after == 0):
-                size = sizes(x)[axis]
-                x = tf.gather(x, _reread(tf.range(-before, size + after), size, mode), axis=axis)
+                x = tf.gather(x, _sources(sizes(x)[axis], before, after, mode), axis=axis)
         return x
 
     return call
@@ -60,12 +59,17 @@ def _constant_pad(x: Tensor, pads: list[tuple[Size, Size]], value: Tensor) -> Te
     return tf.pad(tf.slice(x, begin, size), added, constant_values=value)
 
 
-def _reread(places: Tensor, size: Size, mode: str) -> Tensor:
-    """The element at places beyond the ends: the last, the mirrored, that of the other end."""
+def _sources(size: Size, before: Size, after: Size, mode: str) -> Tensor:
+    """The elements that come along an axis: the last, the mirrored, those of the other end.
+
+    What negative pads cut off is not mirrored.
+    """
+    first = tf.maximum(-before, 0)
+    size = size - first - tf.maximum(-after, 0)
+    places = tf.range(-tf.maximum(before, 0), size + tf.maximum(after, 0))
     if mode == "edge":
-        return tf.clip_by_value(places, 0, size - 1)
+        return first + tf.clip_by_value(places, 0, size - 1)
     if mode == "wrap":
-        return places % size
+        return first + places % size
     period = tf.maximum(2 * (size - 1), 1)
-    folded = places % period
-    return tf.minimum(folded, period - folded) if size != 1 else tf.zeros_like(places)
+    return first + tf.minimum(places % period, period - places % period)

@@ -103,10 +103,10 @@ def layer_normalization(context: NodeContext) -> Kernel:
         shape = x.shape[axis:]
         within = scale.shape == shape and (bias is None or bias.shape == shape)
         weight, shift = (scale, bias) if within else (None, None)
-        y, mean, inverse_deviation = torch.native_layer_norm(x, shape, weight, shift, epsilon)
+        y = torch.layer_norm(x, shape, weight, shift, epsilon)
         if not within:
             y = y * scale if bias is None else y * scale + bias
-        return y, _statistic(mean), _statistic(inverse_deviation)
+        return (y, *_statistics(x, len(shape), epsilon)) if with_statistics else (y,)
 
     return asked(context, layer_norm)
 
@@ -116,9 +116,11 @@ def _scaled_by(context: NodeContext, sizes: tuple[int, ...]) -> bool:
     return all(known_sizes(context, index) == sizes for index in (1, 2) if context.has_input(index))
 
 
-def _statistic(values: Tensor) -> Tensor:
-    """ONNX has the statistics of halves in float32."""
-    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+def _statistics(x: Tensor, axes: int, epsilon: float) -> tuple[Tensor, Tensor]:
+    """Mean and 1 / the deviation, with gradients; ONNX has those of halves in float32."""
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    variance, mean = torch.var_mean(wide, tuple(range(-axes, 0)), correction=0, keepdim=True)
+    return mean, (variance + epsilon).rsqrt()
 
 
 def lp_normalization(context: NodeContext) -> Kernel:

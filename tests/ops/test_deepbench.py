@@ -89,14 +89,6 @@ def test_bytes_are_every_tensor_once_a_pass() -> None:
     assert conv.needed_bytes == 4 * (2 * (x + w + y) + 2 * 7 * 7 * 3 * 2 * 3)
 
 
-def test_the_roofline_is_the_larger_of_two_times() -> None:
-    """Of the operations at their peak and of the bytes at theirs."""
-    gemm = problems.gemm(100, 100, 100, "NN")
-    assert gemm.bound_seconds(1e6, 1e12) == pytest.approx(2.0)
-    assert gemm.bound_seconds(1e12, 1e3) == pytest.approx(120.0)
-    assert gemm.intensity == pytest.approx(2e6 / 120e3)
-
-
 def test_unknown_sets_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="did you mean 'training'"):
         problems.problems("train")

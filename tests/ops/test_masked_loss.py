@@ -35,12 +35,6 @@ def test_nothing_counts_where_all_is_ignored() -> None:
     assert not MASKED.numpy_gradient(SCORES, nothing).any()
 
 
-def test_without_ignored_labels_it_is_the_plain_loss() -> None:
-    labels = np.abs(LABELS) % 3
-    plain = d5.operators.SoftmaxCrossEntropyLoss()
-    assert MASKED.numpy(SCORES, labels) == pytest.approx(plain.numpy(SCORES, labels), rel=1e-12)
-
-
 @pytest.mark.parametrize("batch", [7, 40])
 def test_an_evaluation_counts_the_labels_that_count(batch: int) -> None:
     """Of samples whose label is ignored every other time: as the data set without them, in any pieces."""

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d5ray.errors import ConfigurationError
 from d5ray.ops.recurrence.activations import ACTIVATIONS, activations_of
-from tests.ops.gradients import context
+from tests.ops.running import place
 
 DEFINED: dict[str, Any] = {  # of x, alpha and beta, as ONNX defines them
     "Affine": lambda x, a, b: a * x + b,
@@ -51,22 +50,7 @@ def test_parameters_go_in_turn_to_the_functions_that_take_them() -> None:
         "direction": "bidirectional", "activations": ("elu", "Tanh", "HARDSIGMOID", "LeakyRelu"),
         "activation_alpha": (0.3, 0.7), "activation_beta": (0.1,),
     }  # fmt: skip
-    assert activations_of(context("GRU", [], attributes)) == [
+    assert activations_of(place("GRU", [], attributes)) == [
         (("Elu", (0.3,)), ("Tanh", ())),
         (("HardSigmoid", (0.7, 0.1)), ("LeakyRelu", (0.01,))),
     ]
-
-
-@pytest.mark.parametrize(
-    ("attributes", "message"),
-    [
-        ({"direction": "sideways"}, "direction='sideways'"),
-        ({"activations": ("Tanhh",)}, "the activation 'Tanhh'; did you mean 'Tanh'"),
-        ({"activations": ("Tanh", "Tanh")}, "for 1 directions it needs 1"),
-        ({"activations": ("Tanh",), "direction": "bidirectional"}, "for 2 directions it needs 2"),
-    ],
-)
-def test_what_does_not_fit_is_named(attributes: dict[str, Any], message: str) -> None:
-    """With the node, what was found, and what is needed."""
-    with pytest.raises(ConfigurationError, match=f"the node RNN has .*{message}"):
-        activations_of(context("RNN", [], attributes))

@@ -54,15 +54,6 @@ def test_it_starts_without_a_word_and_beside_pytorch() -> None:
 
 
 @pytest.mark.slow
-def test_a_user_who_wants_the_notices_gets_them() -> None:
-    """The level that stands in the environment is not touched."""
-    code = "import os; from d5ray.ops.tensorflow.library import tf; print(os.environ['TF_CPP_MIN_LOG_LEVEL'])"
-    done = run(code, TF_CPP_MIN_LOG_LEVEL="0")
-    assert (done.returncode, done.stdout) == (0, "0\n")
-    assert "oneDNN custom operations are on" in done.stderr or "TensorFlow" in done.stderr
-
-
-@pytest.mark.slow
 def test_what_others_write_meanwhile_is_let_through() -> None:
     """Only TensorFlow's own notices are held back: also a line that C code writes to the stream is shown."""
     code = (
@@ -86,16 +77,3 @@ def test_without_it_the_error_says_what_to_install() -> None:
     assert done.returncode == 1
     assert "ConfigurationError: TensorFlow cannot be imported" in done.stderr
     assert "pip install 'd5ray[tensorflow]'" in done.stderr
-
-
-@pytest.mark.slow
-def test_pytorch_may_come_second() -> None:
-    """The order in which they are imported does not matter."""
-    code = (
-        "from d5ray.ops.tensorflow.library import tf\n"
-        "a = tf.ones((600, 600)); assert float((a @ a)[0, 0]) == 600\n"
-        "import torch; b = torch.ones(600, 600); assert float((b @ b)[0, 0]) == 600\n"
-        "assert float((a @ a)[0, 0]) == 600\n"
-    )
-    done = run(code)
-    assert (done.returncode, done.stderr) == (0, "")

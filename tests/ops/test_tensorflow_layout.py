@@ -9,9 +9,11 @@ import pytest
 from d5ray.operators.nodes.kernel_factory import Kernel
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.nodes.node_context import NodeContext
-from tests.ops.tensorflow_rows import CONVOLUTION, NORMALIZATION, Row
+from d5ray.ops.catalogue import GROUPS
+from tests.ops.operator_rows import ROWS
+from tests.ops.running import known, of_tensorflow
 
-IMAGES = [*CONVOLUTION, *(row for row in NORMALIZATION if row.type in ("BatchNormalization", "LRN"))]
+IMAGES = (*GROUPS["convolution"], *GROUPS["pooling"], "BatchNormalization", "LRN")
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +65,6 @@ def inputs(tf: Any, dtype: str = "float32") -> list[Any]:
 # Sums of at most 128 products, through eight layers: each adds u (2⁻²⁴, 2⁻⁵³) of the largest at most, and any
 # kernel may choose another order. 128 · 8 u = 6e-5 and 1.1e-13.
 ROUNDING = {"float32": 6e-5, "float64": 1.1e-13}
-every_type = pytest.mark.parametrize("dtype", ROUNDING)
-
-
-def assert_equal_but_for_rounding(found: Any, expected: Any, dtype: str, tf: Any) -> None:
-    """Relative to the largest number of a tensor."""
-    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
-        assert other.dtype == dtype
-        np.testing.assert_allclose(one, other, rtol=0, atol=ROUNDING[dtype] * np.abs(other).max())
 
 
 def run_of(tf: Any) -> Callable[..., Any]:
@@ -109,22 +103,17 @@ def test_a_graph_transposes_a_network_at_its_ends_alone(tf: Any) -> None:
     assert executed(traced, "Transpose") == 4
 
 
-@every_type
-def test_graphs_give_what_calls_give(dtype: str, tf: Any) -> None:
+@pytest.mark.parametrize("batch", [2, None], ids=["known batch", "open batch"])
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_graphs_give_what_calls_give(dtype: str, batch: int | None, tf: Any) -> None:
     """Outputs and gradients, although the graph works on other tensors than the calls."""
     run, given = run_of(tf), inputs(tf, dtype)
-    expected, found = run(*given), tf.function(run)(*given)
-    assert_equal_but_for_rounding(found, expected, dtype, tf)
-
-
-@every_type
-def test_an_open_batch_gives_the_same(dtype: str, tf: Any) -> None:
-    """Traced without the number of images."""
-    run, given = run_of(tf), inputs(tf, dtype)
     signature = [tf.TensorSpec(x.shape, x.dtype) for x in given]
-    signature[0] = tf.TensorSpec([None, 3, 8, 8], dtype)
+    signature[0] = tf.TensorSpec([batch, 3, 8, 8], dtype)
     expected, found = run(*given), tf.function(run, input_signature=signature)(*given)
-    assert_equal_but_for_rounding(found, expected, dtype, tf)
+    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+        assert other.dtype == dtype
+        np.testing.assert_allclose(one, other, rtol=0, atol=ROUNDING[dtype] * np.abs(other).max())
 
 
 @pytest.mark.parametrize(
@@ -143,47 +132,23 @@ def test_broadcasting_is_that_of_channels_first(shape: tuple[int, ...], tf: Any)
         np.testing.assert_allclose(tf.function(pair)(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_layout_is_the_devices(tf: Any) -> None:
-    """Under a CPU device images go channels last; `enter` and `leave` are inverse."""
-    from d5ray.ops.tensorflow.layout import CHANNELS_FIRST, CHANNELS_LAST, current_layout  # noqa: PLC0415
-
-    with tf.device("/CPU:0"):
-        assert current_layout() is CHANNELS_LAST
-    x = tf.reshape(tf.range(120.0), [2, 3, 4, 5])
-    for layout in (CHANNELS_FIRST, CHANNELS_LAST):
-        np.testing.assert_array_equal(layout.leave(layout.enter(x)), x)
-        assert layout.enter(x).shape == ([2, 3, 4, 5] if layout.first else [2, 4, 5, 3])
-        assert len(layout.name(2)) == 4 and layout.spread([7, 8], 1).count(1) == 2
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("row", [pytest.param(row, id=str(row)) for row in IMAGES])
+@pytest.mark.parametrize("kind", IMAGES)
 def test_channels_first_gives_what_channels_last_gives(
-    row: Row, tf: Any, monkeypatch: pytest.MonkeyPatch
+    kind: str, tf: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The way that GPUs take, compiled for the CPU by XLA, which knows both: outputs and gradients."""
-    from d5ray.ops.tensorflow import FACTORIES, convolution, normalization, pooling  # noqa: PLC0415
-    from d5ray.ops.tensorflow.layout import CHANNELS_FIRST  # noqa: PLC0415
+    from d5ray.ops.tensorflow import convolution, normalization, pooling  # noqa: PLC0415
+    from d5ray.ops.tensorflow.layout import CHANNELS_FIRST, current_layout  # noqa: PLC0415
 
-    given = [tf.constant(x) for x in row.drawn(np.float32)]
-    expected = with_gradients(tf, FACTORIES[row.type](row.context()))(*given)
-    for module in (convolution, normalization, pooling):
-        monkeypatch.setattr(module, "current_layout", lambda: CHANNELS_FIRST)
-    run = with_gradients(tf, FACTORIES[row.type](row.context()))
-    found = tf.function(run, jit_compile=True)(*given)
-    for one, other in zip(tf.nest.flatten(expected), tf.nest.flatten(found), strict=True):
-        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
-
-
-def with_gradients(tf: Any, built: Kernel) -> Callable[..., Any]:
-    """The output, and the gradients of its squares with respect to images and weights."""
-
-    def run(*given: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(given[:2])
-            y = built(*given)
-            y = y[0] if isinstance(y, tuple) else y
-            loss = tf.reduce_sum(y**3)
-        return y, tape.gradient(loss, given[:2])
-
-    return run
+    for row in [row for row in ROWS if row.type == kind]:
+        given = row.drawn(np.float32)
+        found = []
+        for layout in (current_layout, lambda: CHANNELS_FIRST):
+            for module in (convolution, normalization, pooling):
+                monkeypatch.setattr(module, "current_layout", layout)
+            compiled = layout is not current_layout
+            found.append(of_tensorflow(known(row.context, given), given, traced=compiled, compiled=compiled))
+        for one, other in zip(*(tf.nest.flatten([*each]) for each in found), strict=True):
+            if one is not None and other is not None:
+                np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4, err_msg=str(row))

@@ -7,20 +7,20 @@ import numpy as np
 import onnx
 import pytest
 
-from d5ray.ops.arrays import OPERATORS
-from tests.ops.torch_case import Array, call, known, node, one_thread  # noqa: F401 - one thread
-from tests.ops.torch_rows import ROWS, Row
+from tests.ops.operator_rows import ROWS, Row
+from tests.ops.running import Arrays, known, of_arrays, of_torch, place
 
 TYPES = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "bool")
 ROUNDED = (
     "Div",
     "Gemm",
     "GridSample",
+    "Mean",
     "ReduceL2",
     "ReduceMean",
     "Resize",
     "Shrink",
-)  # which no float64 shows
+)  # no float64 shows it
 OF_A_TYPE = {"OneHot": 2, "Where": 1}  # the input that has the output's type, where it is not the first
 
 
@@ -43,16 +43,16 @@ def allowed(row: Row) -> Iterator[str]:
         yield from (each for each in TYPES if f"tensor({each})" in constraints(row).get(name, [name]))
 
 
-def whole_numbers(row: Row, *kinds: str) -> list[Array | None]:
+def whole_numbers(row: Row, *kinds: str) -> Arrays:
     """Inputs of integers from 1 to 3 in place of real numbers, made of these types one after the other.
 
     Where ONNX has real numbers alone, such as a scale beside what it scales, they stay of float64.
     """
     random, found = np.random.default_rng(0), []
-    for index, given in enumerate(row.inputs):
+    for index, (given, drawn) in enumerate(zip(row.inputs, row.drawn(np.float64), strict=True)):
         name = type_name(row, index)
-        x: Any = random.integers(1, 4, given) if isinstance(given, tuple) else given
-        if isinstance(given, tuple) or (x is not None and x.dtype.kind == "f"):
+        x: Any = random.integers(1, 4, drawn.shape) if callable(given) and drawn is not None else given
+        if callable(given) or (x is not None and x.dtype.kind == "f"):
             taken = constraints(row).get(name, [name])
             for kind in kinds:
                 x = np.round(x).astype(kind if f"tensor({kind})" in taken else "float64")
@@ -60,19 +60,22 @@ def whole_numbers(row: Row, *kinds: str) -> list[Array | None]:
     return found
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, id=str(row)) for row in ROWS if any(allowed(row))])
-def test_integers_are_computed_as_real_numbers(row: Row) -> None:
+def computed(row: Row, inputs: Arrays) -> Arrays:
+    return of_torch(known(row.context, inputs), inputs, backwards=False).outputs
+
+
+@pytest.mark.parametrize("type", sorted({row.type for row in ROWS if any(allowed(row))}))
+def test_integers_are_computed_as_real_numbers(type: str) -> None:
     """The same values where no rounding and no overflow comes in, in the type of the input."""
-    for kind in allowed(row):
-        inputs, real = whole_numbers(row, kind), whole_numbers(row, kind, "float64")
-        one = node(row.type, inputs, row.outputs, **row.attributes)
-        found = call(known(one, inputs), inputs)
-        if row.type not in ROUNDED and kind != "bool":
-            for a, b in zip(found, call(known(one, real), real), strict=True):
-                np.testing.assert_array_equal(a.astype(np.float64), b.astype(np.float64))
-        made = onnx.defs.get_schema(row.type).outputs[0].type_str
-        if row.type not in ("Cast", "CastLike") and made == type_name(row, OF_A_TYPE.get(row.type, 0)):
-            assert found[0].dtype == kind
+    for row in [row for row in ROWS if row.type == type]:
+        for kind in allowed(row):
+            found = computed(row, whole_numbers(row, kind))
+            if type not in ROUNDED and kind != "bool":
+                for a, b in zip(found, computed(row, whole_numbers(row, kind, "float64")), strict=True):
+                    np.testing.assert_array_equal(np.float64(a), np.float64(b), err_msg=str(row))  # type: ignore[arg-type]
+            made = onnx.defs.get_schema(type).outputs[0].type_str
+            if type not in ("Cast", "CastLike") and made == type_name(row, OF_A_TYPE.get(type, 0)):
+                assert found[0] is not None and found[0].dtype == kind
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
@@ -80,9 +83,8 @@ def test_an_image_of_bytes_is_sampled_as_by_the_array_operator(mode: str) -> Non
     """At points of real numbers: in wide numbers, then cut off to whole ones."""
     random = np.random.default_rng(0)
     image = random.integers(0, 200, (1, 2, 5, 6)).astype("uint8")
-    points = random.uniform(-1, 1, (1, 3, 4, 2)).astype("float32")
-    context = known(node("GridSample", [image, points], 1, mode=mode), [image, points])
-    (found,) = call(context, [image, points])
-    (expected,) = OPERATORS["GridSample"].forward(np, context, [image, points])
-    assert found.dtype == np.uint8
+    inputs = [image, random.uniform(-1, 1, (1, 3, 4, 2)).astype("float32")]
+    context = place("GridSample", inputs, {"mode": mode})
+    found, expected = (run(context, inputs, backwards=False).outputs[0] for run in (of_torch, of_arrays))
+    assert found is not None and found.dtype == np.uint8
     np.testing.assert_array_equal(found, expected)

@@ -1,4 +1,4 @@
-"""The array operators of layers against onnxruntime, with attributes drawn at random"""
+"""The operators of layers under every framework against onnxruntime, with attributes drawn at random"""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.ops.gradients import Array, context, forward
+from tests.ops.running import RUNS, Array, known, place
 
 OPSET = 22  # which onnxruntime knows in full
 Drawn = tuple[str, list[Array | None], dict[str, Any], int]  # type, inputs, attributes, outputs
@@ -160,20 +160,22 @@ def loss(draw: Draw) -> Drawn:
     return kind, [draw.array(2, 4, 2), labels, weights], attributes, 2 if kind[0] == "S" else 1
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.every_case
+@pytest.mark.parametrize("framework", ["numpy", "torch", pytest.param("tensorflow", marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     "family", [convolution, transposed_convolution, pooling, recurrent, resizing, normalization, loss]
 )
-def test_onnxruntime_agrees(family: Callable[[Draw], Drawn], seed: int) -> None:
+def test_onnxruntime_agrees(family: Callable[[Draw], Drawn], framework: str) -> None:
     """Values, shapes and types of all outputs, in float32."""
-    kind, inputs, attributes, outputs = family(Draw(seed))
-    while inputs[-1] is None:
-        inputs.pop()
-    place = context(kind, inputs, attributes, outputs)
-    found = forward(np, place, inputs)
-    for output, expected in zip(found, theirs(place.node, inputs), strict=False):
-        assert output.shape == expected.shape and output.dtype == expected.dtype
-        np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-4)
+    for seed in range(12):
+        kind, inputs, attributes, outputs = family(Draw(seed))
+        while inputs[-1] is None:
+            inputs.pop()
+        context = place(kind, inputs, attributes, outputs)
+        found = RUNS[framework](known(context, inputs), inputs, backwards=False).outputs
+        for output, expected in zip(found, theirs(context.node, inputs), strict=False):
+            assert output is not None and output.shape == expected.shape and output.dtype == expected.dtype
+            np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-4, err_msg=f"{seed}")
 
 
 def theirs(node: Any, inputs: list[Array | None]) -> list[Array]:
