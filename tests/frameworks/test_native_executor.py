@@ -10,7 +10,7 @@ from torch import nn
 
 import d5ray.frameworks.torch as d5fw
 from d5ray.errors import ConfigurationError
-from tests.frameworks.small_networks import LOSS, autograd, case, error
+from tests.frameworks.small_networks import LOSS, autograd, case
 
 
 class Two(nn.Module):
@@ -86,39 +86,3 @@ def test_what_does_not_fit_is_refused(wrong: str) -> None:
     made = case("mlp")
     with pytest.raises(ConfigurationError, match=words):
         call(d5fw.from_native(made.twin(), LOSS), made.given)
-
-
-def test_a_keras_model_computes_what_it_computes() -> None:
-    """Outputs, loss and gradients are those of a tape around the model; state is in its variables."""
-    keras = pytest.importorskip("keras")
-    import tensorflow as tf  # noqa: PLC0415 - an extra
-
-    import d5ray.frameworks.tensorflow as d5tf  # noqa: PLC0415
-
-    made = case("mlp")
-    keras.utils.set_random_seed(3)
-    layers = keras.layers
-    model = keras.Sequential(
-        [layers.Input((1, 8, 8)), layers.Flatten(), layers.Dense(7, activation="tanh"), layers.Dense(10)]
-    )
-    with tf.GradientTape() as tape:
-        scores = model(made.inputs, training=True)
-        loss = tf.reduce_mean(
-            keras.losses.sparse_categorical_crossentropy(made.labels, scores, from_logits=True)
-        )
-    slopes = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
-    under_test = d5tf.from_native(model, LOSS)
-    assert under_test.model is model
-    outputs = under_test.inference_and_backprop({"input": made.inputs, "labels": made.labels})
-    assert float(outputs["loss"]) == pytest.approx(float(loss), rel=1e-6)
-    assert error(outputs["output"], scores.numpy()) < 1e-6
-    pairs = under_test.gradient()
-    assert len(pairs) == len(slopes) == 4
-    for (_, gradient), slope in zip(pairs, slopes, strict=True):
-        assert error(under_test.fetch_tensors([gradient])[0], slope.numpy()) < 1e-5
-    name, _ = pairs[0]
-    under_test.feed_tensor(name, np.zeros_like(under_test.fetch_tensors([name])[0]))
-    assert not np.asarray(model.trainable_variables[0].value).any()
-    assert error(under_test.inference({"input": made.inputs})["output"], model(made.inputs).numpy()) < 1e-6
-    with pytest.raises(ConfigurationError, match="the model is a str"):
-        d5tf.from_native("model")

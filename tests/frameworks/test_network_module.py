@@ -53,6 +53,19 @@ def test_it_trains_as_the_module_of_the_same_layers(kind: str) -> None:
             np.testing.assert_allclose(module.get_buffer(name), value, rtol=1e-9, atol=1e-12)
 
 
+def test_evaluation_mode_replaces_no_state() -> None:
+    """And gives what inference gives; training mode replaces it in every call."""
+    made, network = unlabelled("resnet8")
+    module = d5fw.module(network).eval()
+    inputs = torch.from_numpy(made.inputs)
+    before = module.get_buffer("1.running_mean").clone()
+    expected = d5fw.from_onnx(network.copy()).inference({"input": made.inputs})["output"]
+    np.testing.assert_allclose(module(inputs).detach(), expected, rtol=1e-12)
+    assert torch.equal(module.get_buffer("1.running_mean"), before)
+    module.train()(inputs)
+    assert not torch.equal(module.get_buffer("1.running_mean"), before)
+
+
 def test_it_can_be_copied_saved_and_restored(tmp_path: Path) -> None:
     """A deep copy has parameters of its own; a state_dict makes one like the other."""
     made, network = unlabelled("resnet8")

@@ -114,28 +114,6 @@ def test_the_gradient_is_that_of_plain_autograd(size: int) -> None:
     check_against_autograd(made(), *batch(size))
 
 
-def test_a_parameter_without_use_has_a_zero_gradient() -> None:
-    """Also after a batch in which it had one."""
-
-    class Sometimes(Small):
-        used = True
-
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            if not self.used:
-                inputs = inputs.double()
-                scores: torch.Tensor = self.last(inputs.flatten(1)[:, :5])
-                return scores
-            return super().forward(inputs)
-
-    executor = made(Sometimes)
-    executor.inference_and_backprop(*batch(4))
-    assert executor.gradients[:36].abs().max() > 0
-    executor.module.used = False  # type: ignore[assignment]
-    executor.inference_and_backprop(*batch(4))
-    assert executor.gradients[:36].abs().max() == 0  # first.weight, first.bias and gain follow one another
-    assert executor.gradients[36:].abs().max() > 0
-
-
 # -- evaluation ------------------------------------------------------------------------------------------
 
 
@@ -189,3 +167,27 @@ def test_a_model_that_does_not_fit_is_refused(
         made(model, **options)
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(torch.zeros(3), r"\(\(3,\), torch.float32\)"), (None, r"\(None\)")],
+    ids=["another shape", "nothing"],
+)
+def test_a_buffer_that_becomes_another_is_refused(value: torch.Tensor | None, words: str) -> None:
+    """Agents could not exchange it any more: found and expected shape and type are named."""
+
+    class Changing(Small):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("center", torch.zeros(2, 1, 1))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            scores = super().forward(inputs)
+            self.center = value
+            return scores
+
+    with pytest.raises(
+        ConfigurationError, match=r"its buffer 'center' \(\(2, 1, 1\), torch.float32\) by " + words
+    ):
+        made(Changing).inference_and_backprop(*batch(3))

@@ -50,26 +50,6 @@ def test_an_image_network_gives_what_the_module_gives_for_any_batch(name: str) -
         assert np.array_equal(network.parameters[key], value.detach().numpy())
 
 
-@pytest.mark.full
-def test_a_transformer_gives_what_the_module_gives_and_its_loss_can_be_differentiated() -> None:
-    options = {"width": 16, "heads": 2, "depth": 2}
-    module = build.module("transformer", options, (12,), 20, seed=1, threads=1)
-    network = d5fw.network_of(module, np.zeros((2, 12), np.int64))
-    x = np.random.default_rng(0).integers(0, 20, (3, 12))
-    (found,) = run(network, **{next(iter(network.inputs)): x})
-    expected = module.eval()(torch.from_numpy(x)).detach().numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    unknown = [name for name, each in network.descriptors.items() if each.shape is None or None in each.shape]
-    assert unknown == []
-    network.add_loss(classes_axis=-1)
-    assert [name for name, _ in network.gradient()] == [name for name, _ in module.named_parameters()]
-    scores = torch.from_numpy(expected).flatten(end_dim=1)
-    labels = np.random.default_rng(1).integers(0, 20, (3, 12))
-    loss = nn.functional.cross_entropy(scores, torch.from_numpy(labels).flatten())
-    found_loss = run(network, **{next(iter(network.inputs)): x, "labels": labels})[1]
-    np.testing.assert_allclose(found_loss, loss.numpy(), rtol=1e-5)
-
-
 def test_a_module_that_trains_keeps_its_dropout_and_its_running_statistics_are_state() -> None:
     module = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, momentum=0.3), nn.ReLU(), nn.Dropout(0.25))
     module[0].eval()

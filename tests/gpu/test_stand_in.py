@@ -13,14 +13,19 @@ from tests.gpu import over_stand_in
 
 no_cupy = pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy itself is there")
 CONFORMANCE = "tests/distributed/communicators/test_conformance.py"
+REST, ALL, SHORT = "full and not slow", "not slow", "not slow and not full"
+NETWORKS = "tests/networks/microbatch " + " ".join(
+    f"tests/frameworks/test_{what}.py"
+    for what in ("executors", "fusion", "graph_executors", "piece_gradients")
+)
 WITH_CASES = {  # for CuPy, or for GPUs: what is tried, by which tests, and how many must pass at least
-    "agents, every distributed optimizer, meshes, servers, deaths": ("tests/gpu/device", "", 40),
-    "communicators": (CONFORMANCE, "nccl", 60),
-    "NCCL between processes": ("tests/distributed/communicators/test_nccl.py", "processes", 2),
-    "meshes and checkpoints": ("tests/distributed/checkpoints/test_mesh_resume.py", "cupy", 3),
-    "every update rule": ("tests/training/optimizers", "cupy", 10),
-    "operators": ("tests/ops tests/operators/validation", "cupy", 200),
-    "networks": ("tests/networks tests/frameworks", "cupy", 40),
+    "agents, every distributed optimizer, meshes, servers, deaths": ("tests/gpu/device", "", REST, 10),
+    "communicators": (CONFORMANCE, "nccl", REST, 20),
+    "NCCL between processes": ("tests/distributed/communicators/test_nccl.py", "processes", ALL, 2),
+    "meshes and checkpoints": ("tests/distributed/checkpoints/test_mesh_resume.py", "cupy", ALL, 3),
+    "every update rule": ("tests/training/optimizers", "cupy", ALL, 10),
+    "operators": ("tests/ops tests/operators/validation", "cupy", SHORT, 100),  # ONNX has thousands of cases
+    "networks": (NETWORKS, "cupy", ALL, 30),
 }
 
 
@@ -50,9 +55,8 @@ def test_agents_train_on_gpus() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("what", WITH_CASES)
 def test_what_has_cases_for_gpus_passes(what: str) -> None:
-    """Agents with Ray, and servers that die, are in `test_own_gpus`."""
-    where, chosen, fewest = WITH_CASES[what]
-    marks = "not slow" if fewest < 200 else "not slow and not full"  # ONNX has thousands of cases
+    """Beside what the test above tries; agents with Ray, and servers that die, are in `test_own_gpus`."""
+    where, chosen, marks, fewest = WITH_CASES[what]
     assert passed_over_the_stand_in(*where.split(), "-m", marks, "-k", chosen) >= fewest
 
 

@@ -77,16 +77,9 @@ DIVIDED: dict[str, Network] = {
     "of several outputs": one(
         Node("TopK", ("x", "k"), ("y", "places"), {"axis": 1}), ("n", 5), k=np.array([2])
     ),
-    "of two inputs": one(Node("Add", ("x", "z"), ("y",)), ("n", 3), ("n", 1)),
     "reshaped": one(Node("Reshape", ("x", "to"), ("y",)), ("n", 4, 3), to=np.array([0, 2, 6])),
-    "reduced": one(Node("ReduceMax", ("x", "axes"), ("y",)), ("n", 4, 3), axes=np.array([-1])),
     "contracted": one(
         Node("Einsum", ("x", "z"), ("y",), {"equation": "bij,bjk->bik"}), ("n", 2, 3), ("n", 3, 2)
-    ),
-    "normalized": one(
-        Node("GroupNormalization", ("x", "s", "s"), ("y",), {"num_groups": 2}),
-        ("n", 4, 3),
-        s=np.ones(4, np.float32),
     ),
 }
 

@@ -130,23 +130,11 @@ WRONG: dict[str, tuple[Network, Any, int, str]] = {
         2,
         "has 12 columns in 4 blocks, which 2 parts do not divide: take one of 1, 3 parts",
     ),
-    "input channels": (
-        LENET,
-        {"3": ByInputChannels()},
-        4,
-        "has 6 input channels, which 4 parts do not divide",
-    ),
     "inputs of groups": (
         IMAGES,
         {"0": ByInputChannels()},
         3,
         "are in 3 groups: divide it by ByOutputChannels()",
-    ),
-    "heads": (
-        TRANSFORMER,
-        {"2.body.1.mixed": ByHeads()},
-        3,
-        "has 4 heads, which 3 parts do not divide: take one of 1, 2, 4 parts",
     ),
     "a convolution by columns": (
         LENET,
@@ -168,7 +156,6 @@ WRONG: dict[str, tuple[Network, Any, int, str]] = {
         "in training it normalizes with the mean and variance of the whole batch",
     ),
     "twice": (TRANSFORMER, {"3.body.1": ByRows(), "3.body.1.product": ByRows()}, 2, "twice: name it once"),
-    "no attention": (MLP, TransformerSplit(), 2, "has no Attention: name the operators in a plan"),
 }
 
 
