@@ -171,8 +171,12 @@ def test_a_model_that_does_not_fit_is_refused(
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [(torch.zeros(3), r"\(\(3,\), torch.float32\)"), (None, r"\(None\)")],
-    ids=["another shape", "nothing"],
+    [
+        (torch.zeros(3), r"\(\(3,\), torch.float32\)"),
+        (torch.zeros(2, 1, 1, dtype=torch.float64), r"\(\(2, 1, 1\), torch.float64\)"),
+        (None, r"\(None\)"),
+    ],
+    ids=["another shape", "another type", "nothing"],
 )
 def test_a_buffer_that_becomes_another_is_refused(value: torch.Tensor | None, words: str) -> None:
     """Agents could not exchange it any more: found and expected shape and type are named."""
