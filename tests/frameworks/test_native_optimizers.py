@@ -121,10 +121,10 @@ class Library:
         self.size = sum(slot.size for slot in self.slots)
         self.start = START[: self.size].astype(self.kind)
         self.gradients = GRADIENTS[:, : self.size].astype(self.kind)
-        self.near = {"rtol": 2e-5, "atol": 1e-6} if name == "keras" else {"rtol": 1e-12, "atol": 1e-14}
+        self.near: Any = {"rtol": 2e-5, "atol": 1e-6} if name == "keras" else {"rtol": 1e-12, "atol": 1e-14}
 
     def rule(self, rule: Any, **values: Any) -> Optimizer:
-        kinds = {"torch": TorchOptimizer, "keras": KerasOptimizer, "optax": OptaxOptimizer}
+        kinds: dict[str, Any] = {"torch": TorchOptimizer, "keras": KerasOptimizer, "optax": OptaxOptimizer}
         made: Optimizer = kinds[self.name](rule, **values)
         return made
 
