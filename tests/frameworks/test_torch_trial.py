@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import d5ray as d5
-from d5ray.agent.trial import try_parts
 from d5ray.errors import ConfigurationError, DataError
 from tests.plain_torch import CLASSES, samples
 
@@ -160,59 +159,3 @@ def test_a_part_that_would_fail_is_refused_before_anything_starts(
     for word in words:
         assert word in str(caught.value)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("kind", [np.float16, np.int32, torch.float64, list])
-def test_data_sets_of_pytorch_may_give_any_numbers(kind: Any) -> None:
-    """They become those that models take, and train as the same numbers in float32."""
-    inputs, labels = samples(13).train.take(np.arange(13))
-    assert isinstance(inputs, np.ndarray)
-    inputs = np.round(inputs)
-
-    class Converted(torch.utils.data.Dataset[Any]):
-        def __len__(self) -> int:
-            return 13
-
-        def __getitem__(self, index: int) -> Any:
-            row = inputs[index]
-            if kind is list:
-                return row.tolist(), int(labels[index])
-            if kind is torch.float64:
-                return torch.from_numpy(row).double(), torch.tensor(labels[index])
-            return row.astype(kind), np.int32(labels[index])
-
-    found = []
-    data = d5.from_torch(Converted(), test=Converted(), classes=CLASSES)
-
-    class Floating(Head):
-        def forward(self, given: torch.Tensor) -> torch.Tensor:
-            return super().forward(given.float())
-
-    arrays = d5.Dataset("arrays", d5.datasets.Split(inputs, labels), samples().test, CLASSES)
-    for each in (data, arrays):
-        with d5.simulate(experiment(model=Floating, dataset=each)) as group:
-            group.train(progress=False)
-            found.append(group.parameters())
-    for name, value in found[0].items():
-        np.testing.assert_array_equal(value, found[1][name])
-
-
-def test_a_trial_leaves_nothing_behind() -> None:
-    """Generators and threads of this process are as before, and the module that was given is not called."""
-
-    class Drawing(Head):
-        def __init__(self) -> None:
-            super().__init__()
-            self.drawn, self.calls = np.random.standard_normal(), 0  # noqa: NPY002 - as users do
-
-        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            self.calls += 1
-            return super().forward(inputs + 0 * torch.rand(()) + np.random.random())  # noqa: NPY002
-
-    module = Drawing()
-    torch.manual_seed(1)
-    np.random.seed(1)  # noqa: NPY002
-    before, own_numbers = torch.get_rng_state(), repr(np.random.get_state())  # noqa: NPY002
-    try_parts(experiment(model=module), samples(13))
-    assert torch.equal(torch.get_rng_state(), before) and module.calls == 0
-    assert repr(np.random.get_state()) == own_numbers  # noqa: NPY002

@@ -215,11 +215,10 @@ def test_a_function_of_an_older_set_than_its_model_is_refused() -> None:
         d5ray.frameworks.numpy.from_onnx(model)
 
 
-@pytest.mark.parametrize("kind", ["Upsample", "Hardmax"])
-def test_operators_within_branches_are_no_other(kind: str) -> None:
+def test_operators_within_branches_are_no_other() -> None:
     """Of an If whose condition is known."""
-    version, attributes, inputs = CASES[kind][-3 if kind == "Upsample" else 1]
-    inner = old_model(kind, version, attributes, inputs)
+    version, attributes, inputs = CASES["Hardmax"][1]
+    inner = old_model("Hardmax", version, attributes, inputs)
     branch = helper.make_graph(
         list(inner.graph.node), "branch", [], list(inner.graph.output), list(inner.graph.initializer)
     )
