@@ -157,3 +157,10 @@ def test_sizes_that_do_not_add_up_are_named() -> None:
     for choose in (WorkspaceReuse(9).choose, lambda each, size: WorkspaceDivision(9).choose([each], size)):
         with pytest.raises(ConfigurationError, match=r"'conv' .* micro-batches of 4, .* add up to 6 samples"):
             choose(layer, 6)
+
+
+def test_layers_that_are_missing_or_twice_are_refused() -> None:
+    layer = LayerKernels("conv", {1: (Kernel(1.0, 1),)})
+    for wrong in ([], [layer, layer]):
+        with pytest.raises(ConfigurationError, match="give at least one, and each once"):
+            WorkspaceDivision(9).choose(wrong, 1)
