@@ -109,13 +109,6 @@ def test_texts_from_a_run_are_texts(tmp_path: Path) -> None:
         assert HOSTILE in shown(thing).text.replace("  ", " "), type(thing)
 
 
-def test_a_large_result_shows_its_beginning() -> None:
-    """And how large it is."""
-    page = shown(Table(pa.table({"n": range(1_000_000)})))
-    assert "1,000,000 rows, the first 20 are shown" in page.text
-    assert page.tags.count("tr") == 21
-
-
 @pytest.mark.parametrize(
     ("topology", "facts"),
     [

@@ -25,16 +25,3 @@ def test_everything_is_in_the_folder_and_prometheus_knows_where(
     assert settings["rule_files"] == [str(folder / "d5ray_alerts.yml")] == [str(placed.alerts)]
     (scraped,) = settings["scrape_configs"]
     assert scraped["file_sd_configs"] == [{"files": ["/tmp/ray/prom_metrics_service_discovery.json"]}]
-
-
-def test_a_program_that_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside the line that would start it; the files are written all the same."""
-    here = tmp_path / "bin"
-    here.mkdir()
-    monkeypatch.setenv("PATH", str(here))
-    missing = placing.place(tmp_path, None).lines
-    assert "not installed here: Debian's package prometheus" in missing[0]
-    (here / "prometheus").write_text("#!/bin/sh\n")
-    (here / "prometheus").chmod(0o755)
-    there = placing.place(tmp_path, None).lines
-    assert there == [missing[0].partition("    (")[0], *missing[1:]]

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import math
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
@@ -24,14 +23,14 @@ from d5ray.dashboards.report.document import ReportDocument, ReportTable, TableC
 from d5ray.dashboards.report.formats.html_page import page
 from d5ray.dashboards.report.formats.markdown import markdown
 from d5ray.dashboards.report.sections import breakdown, communication, convergence, scaling, verdict
-from d5ray.dashboards.report.sections.convergence import MetricCurve, together
+from d5ray.dashboards.report.sections.convergence import together
 from d5ray.dashboards.report.subject import Subject, subject_of
 from d5ray.distributed.simulation.compute import LogNormalTime
-from d5ray.errors import ConfigurationError, StorageError
+from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.catalogue import StepTime, TestAccuracy
 from d5ray.metrics.definitions.scaling import RunSteps
 from d5ray.metrics.judge.comparison import compare
-from d5ray.metrics.judge.run_series import RunSeries, joined
+from d5ray.metrics.judge.run_series import joined
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import Run, RunWriter
@@ -88,11 +87,6 @@ def report(subject: Subject) -> ReportDocument:
 @pytest.fixture(scope="module")
 def text(report: ReportDocument) -> str:
     return page(report)
-
-
-def first_of(home: Path) -> str:
-    """The name of the run that was made first."""
-    return min(path.name for path in (home / "runs").glob("study*"))
 
 
 @functools.cache
@@ -300,27 +294,6 @@ def test_curves_of_several_agents_are_their_median_and_range(subject: Subject) -
         assert found == pytest.approx([min(values), np.median(values), max(values)])
 
 
-def test_a_curve_ends_where_its_run_ended() -> None:
-    """Beyond it only the longer one counts; between its points it is a line."""
-    short = MetricCurve(0, np.array([0.0, 10.0]), np.array([0.0, 10.0]))
-    long = MetricCurve(1, np.array([0.0, 20.0]), np.array([2.0, 2.0]))
-    whole = together([short, long])
-    five, fifteen = (int(np.argmin(abs(whole.x - at))) for at in (5.0, 15.0))
-    assert whole.median[five] == pytest.approx((whole.x[five] + 2) / 2)
-    assert whole.low[fifteen] == whole.high[fifteen] == 2.0  # one of two is half of them
-
-
-def test_evaluations_of_agents_are_put_together_by_their_steps() -> None:
-    """However their times differ; where half of the agents had one, and with a gap behind the last of one."""
-    first = MetricCurve(0, np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.2, 0.3]), (9, 19, 29))
-    second = MetricCurve(1, np.array([1.5, 3.5]), np.array([0.3, 0.6]), (9, 19))
-    whole = together([first, second])
-    assert whole.x == pytest.approx([1.25, 2.75, 2.875, 3.0])
-    assert whole.median == pytest.approx([0.2, 0.4, np.nan, 0.3], nan_ok=True)
-    apart = together([first, second._replace(steps=(10, 20))])  # nothing in common but the time
-    assert len(apart.x) > 100
-
-
 def test_the_page_needs_nothing_else(text: str) -> None:
     """No script, no style sheet, no picture, no font from elsewhere; and the browser is to refuse them."""
     seen = Seen(text)
@@ -340,7 +313,7 @@ def test_the_page_needs_nothing_else(text: str) -> None:
 @pytest.mark.full
 def test_the_ending_says_what_is_made(home: Path, tmp_path: Path) -> None:
     """A page alone; a text with figures beside it; a folder with all. The same run gives the same bytes."""
-    name = [first_of(home)]
+    name = [min(path.name for path in (home / "runs").glob("study*"))]
     (only,) = writing.write(name, tmp_path / "report.html")
     assert only == tmp_path / "report.html" and [only] == list(tmp_path.iterdir())
     first = only.read_bytes()
@@ -369,25 +342,6 @@ def test_markdown_has_the_same_numbers_as_the_page(report: ReportDocument, text:
     }
     seen = {" ".join(each.split()) for each in Seen(text).texts}
     assert len(cells) > 100 and {cell for cell in cells if cell} <= seen
-
-
-def test_a_series_is_judged_together(home: Path) -> None:
-    """Its joint verdicts stand in the place of its runs' own."""
-    runs = sorted(path.name for path in (home / "runs").glob("study*"))[:2]
-    series = RunSeries(home / "series" / "both")
-    joint = CRITERIA[1].judge(Run(home / "runs" / runs[0]).tables()).row | {"run_id": "", "n": 77}
-    row = {"purpose": "seeds", "recipe": "study", "runs": runs, "seeds": [1, 2], "status": "completed"}
-    series.write(row | {"verdict": "INCONCLUSIVE"}, table_of("verdicts", [joint]))
-    for name in runs:
-        RunWriter(home / "runs", name).update_run(series="both")
-    found = subject_of(["both"])
-    try:
-        assert [(whose, each.n) for whose, each in verdict.verdicts_of(found)[0]] == [("both", 77)]
-        assert [word.text for word in verdict.words_of(found)] == ["INCONCLUSIVE"]
-    finally:
-        found.close()
-        for name in runs:
-            RunWriter(home / "runs", name).update_run(series=None)
 
 
 def hostile(root: Path) -> Run:
@@ -460,34 +414,6 @@ def page_of(folder: Path) -> Seen:
         return Seen(page(built(found)))
     finally:
         found.close()
-
-
-def test_a_loss_that_is_no_number_ends_the_curve(tmp_path: Path) -> None:
-    writer = RunWriter(tmp_path, "nan")
-    writer.open({"recipe": "r", "agents": 1, "started": datetime.now(UTC), "status": "nan_loss"})
-    recorder = Recorder(run_id="nan", agent="a", rank=0, node="n", send=writer.append)
-    for step, loss in enumerate((3.0, 9.0, math.inf, math.nan)):
-        recorder.record("loss", loss, step=step, phase="train")
-    recorder.flush()
-    writer.close()
-    assert "Training loss over steps" in page_of(tmp_path / "nan").text
-
-
-def test_a_run_of_another_version_is_an_error_that_says_so(home: Path, tmp_path: Path) -> None:
-    name = first_of(home)
-    folder = tmp_path / "newer"
-    folder.mkdir()
-    for path in (home / "runs" / name).iterdir():
-        (folder / path.name).write_bytes(path.read_bytes())
-    pq.write_table(
-        pq.read_table(folder / "samples.parquet").drop_columns(["rep"]), folder / "samples.parquet"
-    )
-    runs = pq.read_table(folder / "runs.parquet")
-    place = runs.schema.get_field_index("d5ray_version")
-    pq.write_table(runs.set_column(place, runs.schema.field(place), [["9.9.9"]]), folder / "runs.parquet")
-    with pytest.raises(StorageError, match=r"written by d5ray 9\.9\.9"):
-        writing.write([str(folder)], tmp_path / "report.html")
-    assert not (tmp_path / "report.html").exists()
 
 
 @pytest.mark.parametrize(

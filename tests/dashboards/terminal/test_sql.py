@@ -18,8 +18,7 @@ from typer.testing import CliRunner
 
 import d5ray as d5
 from d5ray.cli.app import app
-from d5ray.cli.sql_queries import opened_by
-from d5ray.errors import ConfigurationError, D5Error
+from d5ray.errors import D5Error
 from d5ray.metrics.queries.tokens import write_private
 from tests.conftest import d5ray, started, wait_until
 from tests.metrics.small_runs import finished, values_of
@@ -61,12 +60,6 @@ def test_without_a_query_duckdb_opens_what_it_prints(names: list[str]) -> None:
             rows = [tuple(row.values()) for row in json.loads(asked(*names, query, "--json").stdout)]
             assert theirs.sql(query).fetchall() == rows
             assert len(rows) == (1 if names else 2)
-
-
-def test_a_run_without_finished_tables_is_asked_with_a_query(tmp_path: Path) -> None:
-    (tmp_path / "it's one").mkdir()
-    with pytest.raises(ConfigurationError, match="give a query"):
-        opened_by(d5.Run(tmp_path / "it's one"))
 
 
 @pytest.mark.usefixtures("here")
