@@ -133,87 +133,49 @@ def _pipe(folder: Path) -> None:
 
 
 JSON = ("{", "[]", "7", "null", '"x"', '{"agents": []}', "NaN", "[" * 2000)
-BROKEN: dict[str, Callable[[Path], None]] = {
-    **{
-        f"{table} cut at {share}": _cut(f"{table}.parquet", share) for table in TABLES for share in (0.0, 0.5)
+NAN, INF = float("nan"), float("inf")
+ODD: dict[str, dict[str, tuple[Any, ...]]] = {  # values of all rows of a column
+    "runs": {
+        "status": ("",), "seed": (None, 2**63 - 1), "agents": (None, -3, "two"), "steps": (-1,),
+        "started": (None,), "verdict": ("MAYBE",), "run_id": ("",), "rows": (None,), "recipe": (None,),
+        **dict.fromkeys(("experiment", "fixed", "mutable", "criteria", "graph"), JSON),
     },
+    "samples": {
+        "value": (None, NAN, INF, "text"), "step": (None, -1), "rank": (-1,), "unit": ("%",),
+        "scope": ("[", "x[y] z"), "t_mono": (-1,), "metric": ("",), "agent": ("",), "rep": (-1,),
+        "seq": (0,), "t_wall": (None,), "epoch": (None,),
+    },
+    "verdicts": {
+        "verdict": ("MAYBE",), "target": (NAN,), "n": (-1,), "relation": ("==",), "low": (NAN,),
+        "metric": ("f(a=", "speedup(ours=, base=)"), "value": (-INF,),
+    },
+    "events": {"rank": (-5,), "duration": (NAN,), "t_mono": (-(2**62),), "detail": JSON},
+    "environment": {"node": ("",)},
+    "metrics": {"direction": ("up",), "kind": ("?",)},
+}  # fmt: skip
+WORDS = {
+    "runs": ("recipe", "status", "verdict"), "samples": ("metric",), "events": ("name",),
+    "environment": ("value",), "verdicts": ("metric", "verdict"), "metrics": ("name",),
+}  # fmt: skip
+MISSING = {"runs": ("status", "started", "graph", "run_id"), "samples": ("metric", "value", "seq")}
+BROKEN: dict[str, Callable[[Path], None]] = {
+    **{f"{each} cut at {share}": _cut(f"{each}.parquet", share) for each in TABLES for share in (0.0, 0.5)},
     **{f"noise in {table}": _noise(f"{table}.parquet") for table in TABLES},
     **{f"{table} is a folder": _folder(f"{table}.parquet") for table in TABLES},
     **{f"{table} without rows": _rows(f"{table}", 0) for table in TABLES},
     **{f"{table} twice": _rows(f"{table}", 2) for table in TABLES},
     **{
-        f"{column} is {text[:9]}": _changed("runs", column, text)
-        for column in ("experiment", "fixed", "mutable", "criteria", "graph")
-        for text in JSON
-    },
-    **{f"an event with {text[:9]}": _changed("events", "detail", text) for text in JSON},
-    **{
-        f"{table}.{column} is no UTF-8": _not_utf8(table, column)
-        for table, column in (
-            ("runs", "recipe"),
-            ("runs", "status"),
-            ("runs", "verdict"),
-            ("samples", "metric"),
-            ("events", "name"),
-            ("environment", "value"),
-            ("verdicts", "metric"),
-            ("verdicts", "verdict"),
-            ("metrics", "name"),
-        )
+        f"{table}.{column} is {str(value)[:9]!r}": _changed(table, column, value)
+        for table, columns in ODD.items()
+        for column, values in columns.items()
+        for value in values
     },
     **{
-        f"{table}.{column} is {value!r}": _changed(table, column, value)
-        for table, column, value in (
-            ("runs", "status", ""),
-            ("runs", "seed", None),
-            ("runs", "agents", None),
-            ("runs", "agents", -3),
-            ("runs", "steps", -1),
-            ("runs", "started", None),
-            ("runs", "verdict", "MAYBE"),
-            ("runs", "run_id", ""),
-            ("runs", "agents", "two"),
-            ("runs", "seed", 2**63 - 1),
-            ("runs", "rows", None),
-            ("runs", "recipe", None),
-            ("samples", "value", None),
-            ("samples", "value", float("nan")),
-            ("samples", "value", float("inf")),
-            ("samples", "value", "text"),
-            ("samples", "step", None),
-            ("samples", "step", -1),
-            ("samples", "rank", -1),
-            ("samples", "unit", "%"),
-            ("samples", "scope", "["),
-            ("samples", "scope", "x[y] z"),
-            ("samples", "t_mono", -1),
-            ("samples", "metric", ""),
-            ("samples", "agent", ""),
-            ("samples", "rep", -1),
-            ("samples", "seq", 0),
-            ("samples", "t_wall", None),
-            ("samples", "epoch", None),
-            ("verdicts", "verdict", "MAYBE"),
-            ("verdicts", "target", float("nan")),
-            ("verdicts", "n", -1),
-            ("verdicts", "relation", "=="),
-            ("verdicts", "metric", "f(a="),
-            ("verdicts", "low", float("nan")),
-            ("verdicts", "metric", "speedup(ours=, base=)"),
-            ("verdicts", "value", float("-inf")),
-            ("events", "rank", -5),
-            ("events", "duration", float("nan")),
-            ("events", "t_mono", -(2**62)),
-            ("environment", "node", ""),
-            ("metrics", "direction", "up"),
-            ("metrics", "kind", "?"),
-        )
+        f"{t}.{column} is no UTF-8": _not_utf8(t, column)
+        for t, columns in WORDS.items()
+        for column in columns
     },
-    **{
-        f"runs without {column}": _without("runs", column)
-        for column in ("status", "started", "graph", "run_id")
-    },
-    **{f"samples without {column}": _without("samples", column) for column in ("metric", "value", "seq")},
+    **{f"{t} without {column}": _without(t, column) for t, columns in MISSING.items() for column in columns},
     "rubbish for a stream": _stream,
     "a pipe for samples": _pipe,
     "a text": _text,

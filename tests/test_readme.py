@@ -138,9 +138,3 @@ def test_the_job_is_submitted(head: Head, tmp_path: Path) -> None:
         check=False,
     )
     assert "d5ray  digits_lenet  seed 1  2 agents  1380 steps" in done.stdout, done.stdout + done.stderr
-
-
-def test_the_targets_of_make_exist() -> None:
-    """What the README says one makes, the Makefile makes."""
-    targets = re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    assert {*re.findall(r"`?make ([a-z-]+)", README)} <= set(targets)

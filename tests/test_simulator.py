@@ -3,7 +3,6 @@
 import math
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,10 @@ import d5ray as d5
 from d5ray.agent.outcome import Outcome
 from d5ray.agent.records import EVALUATION_METRICS, STEP_METRICS
 from d5ray.distributed.simulation.clock import VirtualClock
-from d5ray.errors import AgentError, ConfigurationError
+from d5ray.errors import AgentError
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
-from d5ray.metrics.queries.sql import sql
-from d5ray.metrics.record.schema import EVENTS, SAMPLES
+from d5ray.metrics.record.schema import SAMPLES
 from d5ray.metrics.record.store import Run, list_runs
 from d5ray.networks.executors.delayed import DelayedExecutor, Slowed, Virtual
 from d5ray.simulated.group import SimulatedGroup
@@ -368,27 +366,6 @@ def test_a_slowed_executor_takes_a_multiple_of_its_own_time(announced: bool) -> 
     assert told == list(ranges) * 3 * announced
 
 
-def test_a_slowdown_of_real_agents_stretches_its_computation_and_leaves_its_result() -> None:
-    """In threads, factor 4: with their pauses forward and backward take 4 times what the framework took.
-
-    The other agent is as it was, and waits; the parameters are those without a slowdown.
-    """
-    parameters = []
-    for slow in ((), (d5.faults.Slowdown(agent=1, factor=4),)):
-        with agents_in_threads(experiment(agents=2, batch_size=64, slow=slow), DIGITS) as (agents, sinks):
-            together(lambda rank: agents[rank].train(12), 2)
-            parameters.append(flat(agents[0].parameters()))
-            took = [sum(sink.of("forward_time")) + sum(sink.of("backward_time")) for sink in sinks]
-            waited = sum(sinks[0].of("exchange_time"))
-            executors = [agent.executor for agent in agents]
-    fast, slowed = executors
-    assert isinstance(slowed, DelayedExecutor) and not isinstance(fast, DelayedExecutor)
-    framework_seconds = (slowed._inner.forward_ns + slowed._inner.backward_ns) * 1e-9
-    assert 3.9 < took[1] / framework_seconds < 8.0  # a loaded machine wakes late from a pause
-    assert waited > took[1] / 2 - took[0]
-    assert np.array_equal(parameters[0], parameters[1])
-
-
 # -- tables ------------------------------------------------------------------------------------------------
 
 
@@ -405,18 +382,7 @@ def test_a_simulated_run_has_the_tables_of_a_real_one() -> None:
 
     def described(table: pa.Table) -> list[tuple[Any, ...]]:
         """Everything but the times, the numbers, the name of the run, and what was measured."""
-        columns = (
-            "rank",
-            "agent",
-            "attempt",
-            "level",
-            "metric",
-            "unit",
-            "scope",
-            "phase",
-            "step",
-            "status",
-        )
+        columns = ("rank", "agent", "attempt", "level", "metric", "unit", "scope", "phase", "step", "status")
         return sorted(zip(*(table[name].to_pylist() for name in columns), strict=True), key=repr)
 
     def numbers(table: pa.Table) -> list[tuple[int, int]]:
@@ -427,34 +393,6 @@ def test_a_simulated_run_has_the_tables_of_a_real_one() -> None:
     rows = samples.num_rows // 4
     assert numbers(samples) == numbers(real) == [(rank, seq) for rank in range(4) for seq in range(rows)]
     assert samples.num_rows == 4 * (STEPS * len(STEP_METRICS) + len(EVALUATION_METRICS))
-
-
-def test_a_simulated_run_is_kept_and_found_like_a_real_one(tmp_path: Path) -> None:
-    """By its name and as the last one, in its folder; SQL reads it; its row says how it ended."""
-    with d5.simulate(experiment(name="simulated_lenet"), root=tmp_path) as group:
-        assert Run.find(group.run_id, tmp_path).row["status"] == "running"
-        group.train(STEPS, progress=False)
-        digest = group.agents[0].parameters_sha256()
-    run = Run.find("last", tmp_path)
-    assert run.name == group.run_id and run.name.startswith("simulated_lenet-")
-    row = run.row
-    assert (row["status"], row["agents"], row["steps"], row["seed"]) == ("completed", 4, STEPS, 3)
-    assert row["rows"] == 4 * STEPS * len(STEP_METRICS) == run.tables()["samples"].num_rows
-    assert row["parameters_sha256"] == digest and row["ended"] >= row["started"]
-    counted = sql(
-        run, "SELECT rank, count(*) AS n FROM samples WHERE metric = 'loss' GROUP BY rank ORDER BY rank"
-    )
-    assert counted.to_pylist() == [{"rank": rank, "n": STEPS} for rank in range(4)]
-    assert sql(run, "SELECT value FROM environment WHERE key = 'communicator'").to_pylist() == [
-        {"value": "simulated"}
-    ]
-    fingerprint = sql(run, "SELECT value FROM environment WHERE key = 'dataset_sha256'").to_pylist()
-    assert fingerprint == [{"value": DIGITS.fingerprint}]
-    assert run.tables()["events"] == EVENTS.empty_table()
-    group.close()  # a second time does nothing
-    assert Run.find("last", tmp_path).row == row
-    with pytest.raises(AgentError, match="has ended"):
-        group.train(1)
 
 
 # -- how it ends -------------------------------------------------------------------------------------------
@@ -523,37 +461,6 @@ def test_an_agent_that_cannot_start_leaves_no_run(tmp_path: Path) -> None:
 
 
 # -- what is refused, and what is not imported ---------------------------------------------------------------
-
-
-WRONG: dict[str, tuple[Callable[[], object], str]] = {
-    "network as a class": (
-        lambda: d5.simulate(experiment(), d5.simulation.UniformLinks),
-        "network is .* Links such as",
-    ),
-    "network as a word": (lambda: d5.simulate(experiment(), "fast"), "network is 'fast'.*UniformLinks"),
-    "network and compute swapped": (
-        lambda: d5.simulate(experiment(), COMPUTE, NETWORK),
-        "network is ConstantTime",
-    ),
-    "no network": (lambda: d5.simulate(experiment(), None), "network is None"),
-    "compute as a number": (
-        lambda: d5.simulate(experiment(), compute=0.1),
-        r"compute is 0\.1: .* ConstantTime",
-    ),
-    "a slow agent that is not there": (
-        lambda: experiment(slow=d5.faults.Slowdown(4, 2)),
-        "agents are 0 to 3",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_arguments_are_refused_before_anything_is_written(case: str) -> None:
-    """With what was found and what it must be."""
-    make, words = WRONG[case]
-    with pytest.raises(ConfigurationError, match=words):
-        make()
-    assert list_runs() == []
 
 
 @pytest.mark.full
