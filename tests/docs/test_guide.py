@@ -49,9 +49,7 @@ RUNNABLE = ("python", "sh", RUNS)
     "page",
     [
         pytest.param(
-            page,
-            id=page.stem,
-            marks=[pytest.mark.full] * (page.stem in LONG) + WARNS.get(page.stem, []),
+            page, id=page.stem, marks=[pytest.mark.full] * (page.stem in LONG) + WARNS.get(page.stem, [])
         )
         for page in GUIDE
     ],

@@ -18,8 +18,7 @@ MOST_BYTES = 200_000  # of a picture
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "path",
-    [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] * (p.stem in LONG)) for p in pages()],
+    "path", [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] * (p.stem in LONG)) for p in pages()]
 )
 @pytest.mark.timeout(900)
 def test_a_lesson_shows_what_its_commands_show(path: Path, tmp_path: Path) -> None:

@@ -90,13 +90,3 @@ def test_their_lines_train_the_same_model(peer: str, tmp_path: Path) -> None:
     tensors = found.get("state_dict", found)
     before, after = losses({name.removeprefix("model."): tensor for name, tensor in tensors.items()})
     assert after < 0.85 * before
-
-
-@pytest.mark.full
-def test_ours_trains_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same lines, simulated, by the same measure."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
-    exec(compile(OURS[0] + OURS[1].replace("d5.launch(", "d5.simulate("), str(PAGE), "exec"), {})
-    before, after = losses(torch.load("gpt.pt"))
-    assert after < 0.85 * before
