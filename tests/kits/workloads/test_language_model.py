@@ -10,7 +10,6 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import d5ray as d5
-from d5ray.errors import ConfigurationError, DataError
 from d5ray.experiment import Experiment
 from d5ray.recipes import language_model
 from d5ray.recipes.engine.recipe import Recipe
@@ -100,15 +99,6 @@ def test_palms_count_is_what_pytorch_counts() -> None:
     assert counter.get_total_flops() == pytest.approx(expected - norms, abs=attention)
 
 
-def test_a_size_that_there_is_not_is_named() -> None:
-    with pytest.raises(ConfigurationError, match=r"size is '124m'.*'124M'"):
-        GPT(300, "124m")
-    with pytest.raises(ConfigurationError, match="take heads that divide the width"):
-        GPT(300, width=30, heads=4)
-    with pytest.raises(ConfigurationError, match=r"a sample has 9 tokens.*set model.context=9"):
-        GPT(300, context=8)(torch.zeros(1, 9, dtype=torch.long))
-
-
 # -- the recipe --------------------------------------------------------------------------------------------
 
 
@@ -166,30 +156,3 @@ def test_pieces_and_short_products_train_the_same_model(tmp_path: Path) -> None:
     for _, tables in found.values():
         assert d5.metrics.Rows(tables, "tokens").value.tolist() == [8 * 16] * 12  # six steps of two agents
         assert len(d5.metrics.Rows(tables, "agent_peak_flop_rate")) == 4  # before and behind, of each
-
-
-def test_the_data_are_fixed_but_for_text_vocabulary_and_length() -> None:
-    made = recipe({"dataset.text": "book.txt"}).made()
-    assert made.dataset_kwargs == {"text": "book.txt"}
-    with pytest.raises(ConfigurationError, match=r"'dataset' is FIXED.*apart from dataset.text"):
-        recipe({"dataset.test_fraction": 0.5})
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"text": "nowhere.txt"}, "no file fits 'nowhere.txt'"),
-        ({"text": "bytes.bin"}, "found the byte 0x80 at 128, expected text in UTF-8"),
-        ({"text": "little.txt"}, "found 6 tokens to train"),
-        ({"vocabulary": 9}, "vocabulary is 9"),
-    ],
-)
-def test_wrong_texts_are_one_sentence(
-    wrong: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "bytes.bin").write_bytes(bytes(range(256)) * 50)
-    (tmp_path / "little.txt").write_text("one two three " * 2)
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises((DataError, ConfigurationError), match=said) as error:
-        d5.datasets.load_dataset("tokens", **wrong)
-    assert "\n" not in str(error.value)

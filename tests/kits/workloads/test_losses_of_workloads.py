@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import d5ray as d5
-from d5ray.errors import ConfigurationError
 from d5ray.kits.workloads.losses.default_boxes import DefaultBoxes
 from d5ray.kits.workloads.losses.multi_box_loss import matched
 from d5ray.kits.workloads.metrics.average_precision import overlap
@@ -119,28 +118,3 @@ def test_the_worst_negatives_count_three_to_one_and_the_mean_is_over_images() ->
 
 
 # -- what is refused ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: DefaultBoxes(grids=(4,), sizes=()), "has 1 grids and 0 tuples of sizes"),
-        (
-            lambda: d5.operators.MultiBoxLoss(BOXES).check((2, 48, 7), 3),
-            r"needs \(48, 8\): 4 offsets and 1 \+ 3 scores",
-        ),
-        (
-            lambda: d5.operators.MultiBoxLoss(BOXES).torch(torch.zeros(1, 48, 8), torch.zeros(1)),
-            "needs targets",
-        ),
-        (lambda: d5.operators.ActorCriticLoss().check((2, 2), 2), r"over 2 actions needs \(3,\)"),
-        (lambda: d5.operators.ActorCriticLoss(entropy=-1.0), "entropy is -1.0"),
-        (
-            lambda: d5.operators.MultiBoxLoss(BOXES).numpy(np.zeros(1), np.zeros(1)),
-            "has no form for NumPy: train under",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_refused(make: Any, words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
-        make()

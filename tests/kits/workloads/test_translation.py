@@ -42,11 +42,6 @@ def test_the_other_tongue_has_rules_of_its_own() -> None:
     )
 
 
-def test_no_sentence_comes_twice_and_no_two_mean_the_same() -> None:
-    made = list(itertools.islice(sentences(3), 1500))
-    assert len({each.english for each in made}) == len({each.translated for each in made}) == 1500
-
-
 def test_pairs_are_what_they_were_behind_their_tokens() -> None:
     """Source up to <end>; target from <begin>, labels one further on, -100 behind; tests are others."""
     data = load_translation(samples=300, test_samples=40, vocabulary=400, length=40, seed=5)
@@ -80,25 +75,12 @@ def test_files_take_the_place_of_made_pairs(tmp_path: Path) -> None:
         "LINE 0 OF A TEXT", "LINE 1 OF A TEXT", "LINE 2 OF A TEXT", "LINE 4 OF A TEXT"
     ]  # fmt: skip
     (tmp_path / "t.en").write_text("line 7\nline 8\n")
+    with pytest.raises(DataError, match=r"found 40 lines in .* and 2 in .*, expected as many"):
+        load_translation(source=files["source"], target=str(tmp_path / "t.en"), vocabulary=300)
     (tmp_path / "t.de").write_text("LINE 7\nLINE 8\n")
     tests: dict[str, Any] = {"test_source": str(tmp_path / "t.en"), "test_target": str(tmp_path / "t.de")}
     data = load_translation(**files, **tests, vocabulary=300)
     assert (len(data.train), texts(data.test.labels, data.classes)) == (38, ["LINE 7", "LINE 8"])
-
-
-def test_wrong_files_are_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("one\ntwo\nthree\n")
-    (tmp_path / "b").write_text("eins\nzwei\n")
-    a, b = str(tmp_path / "a"), str(tmp_path / "b")
-    for wrong, error, said in (
-        ({"source": a, "target": b}, DataError, f"found 3 lines in {a} and 2 in {b}, expected as many"),
-        ({"source": a}, ConfigurationError, "source is given without target"),
-        ({"source": a, "target": a, "length": 2}, DataError, "found no pair to test on of at most 2 tokens"),
-        ({"vocabulary": 258}, ConfigurationError, "vocabulary is 258"),
-    ):
-        with pytest.raises(error) as found:
-            load_translation(**{"vocabulary": 300, **wrong})  # type: ignore[arg-type]
-        assert said in str(found.value) and "\n" not in str(found.value)
 
 
 # -- the network -------------------------------------------------------------------------------------------

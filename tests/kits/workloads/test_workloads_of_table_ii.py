@@ -1,6 +1,5 @@
 """Claims about the recipes of Table II's workloads: short runs learn, published formats fit, all pass"""
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 import d5ray as d5
 from d5ray.experiment import Experiment
 from d5ray.metrics.judge.criteria import Metric, RunTables
-from d5ray.metrics.record.store import Run
 from d5ray.recipes import (
     cartpole,
     click_ranking,
@@ -180,32 +178,3 @@ def test_a_whole_run_reaches_its_quality_with_any_seed(module: ModuleType, tmp_p
     for criterion in Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name="r").criteria:
         if criterion.metric.kind in ("quality", "count"):
             assert criterion.judge(tables).verdict == "PASS", criterion.judge(tables)
-
-
-@pytest.fixture(scope="module")
-def ray_ends() -> Iterator[None]:
-    """One embedded Ray for the module's launches, and none afterwards."""
-    yield
-    d5.shutdown()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray_ends")
-@pytest.mark.parametrize(
-    ("module", "changes", "fixed"),
-    [
-        (cartpole, {"optimizer": "Adam(0.002)"}, {"epochs": 1, "dataset_kwargs": {"steps": 6400}}),
-        (click_ranking, {"dataset.samples": 8000, "dataset.test_samples": 2000}, {"epochs": 1}),
-    ],
-    ids=["cartpole", "click_ranking"],
-)
-def test_agents_that_do_not_wait_did_what_the_simulation_does(
-    module: ModuleType, changes: dict[str, Any], fixed: dict[str, Any], tmp_path: Path
-) -> None:
-    """A real run is replayed in its order, episodes and sparse pushes included, to the same parameters."""
-    with d5.launch(made(module, changes | {"cpus_per_agent": 0.25}, **fixed), root=tmp_path) as group:
-        group.train(progress=False)
-    run = Run(group.folder)
-    replayed = d5.replay(run)
-    assert replayed.agrees, replayed
-    assert len(d5.metrics.Rows(run.tables(), module.METRICS[0].metric.name, "test"))
