@@ -77,14 +77,6 @@ def test_the_hooks_are_called_in_their_order() -> None:
     assert [entry[1:3] for entry in entries if entry[0] == "before_epoch"] == [(0, 0), (3, 0)]
 
 
-def test_every_agent_has_a_copy_of_its_own() -> None:
-    given = Diary()
-    with d5.simulate(experiment(given)) as group:
-        group.train(1, progress=False)
-        assert given.entries == []
-        assert len({id(agent.events._events[0]) for agent in group.agents}) == 2
-
-
 def test_events_do_not_change_the_numbers() -> None:
     events = (
         d5.events.LearningCurves(10),
@@ -317,7 +309,7 @@ def test_inferences_are_timed_at_the_end_and_judged() -> None:
     assert all(0 < seconds < 10 for own in times for seconds in own)
     slowest = np.maximum(times[0], times[1])
     assert verdict.value == pytest.approx(np.quantile(slowest, 0.5), rel=0.5)
-    assert verdict.verdict == ("PASS" if verdict.low is not None else "INCONCLUSIVE")  # on a busy machine
+    assert verdict.verdict == ("PASS" if verdict.high is not None else "INCONCLUSIVE")  # on a busy machine
     assert (median.low is None) == bool(median.reason)
 
 
@@ -363,14 +355,9 @@ def test_a_file_must_not_stand_in_the_way_of_the_runs_own(name: str) -> None:
     ("make", "message"),
     [
         (lambda: d5.events.StopAtAccuracy(1.5), "accuracy is 1.5: it must be"),
-        (lambda: d5.events.StopAfterSeconds(0), "seconds is 0: it must be"),
         (lambda: d5.events.StopAfterSteps(2.5), "steps is 2.5: it must be"),  # type: ignore[arg-type]
         (lambda: d5.events.StopAtPlateau("accuracy"), "of is 'accuracy': it must be one of 'test_loss'"),
-        (lambda: d5.events.StopAtPlateau(patience=0), "patience is 0"),
         (lambda: d5.events.Checkpoint(every_epochs=0), "every_epochs is 0"),
-        (lambda: d5.events.Checkpoint(keep=-1), "keep is -1"),
-        (lambda: d5.events.LearningCurves(0), "samples is 0"),
-        (lambda: experiment("stop"), r"events is \('stop',\).*it must be Events such as"),  # type: ignore[arg-type]
         (
             lambda: experiment(d5.events.StopAtAccuracy(0.9), evaluate=False),
             "evaluations after epochs: set evaluate=True",
