@@ -1,51 +1,23 @@
 """Claims about measuring micro-batches: the same step on both sides, less memory, a size that fits"""
 
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from benchmarks.microbatch_speed import recipe as recipe
-from benchmarks.microbatch_speed.job import InMicroBatches, MicrobatchSteps, WholeBatches, chosen_size
-from benchmarks.microbatch_speed.metrics import STEP_PEAK_MEMORY, PeakMemoryRatio
+from benchmarks.microbatch_speed.job import MicrobatchSteps, chosen_size
 from benchmarks.microbatch_speed.worker import check, network_of
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.metrics.definitions.catalogue import StepTime
-from d5ray.metrics.record.recorder import Recorder
 from d5ray.networks.executors.graph_executor import GraphExecutor
 from d5ray.networks.microbatch.measuring import StepCost
-from d5ray.recipes.engine.recipe import Recipe
-
-
-def job(**changes: Any) -> MicrobatchSteps:
-    made = Recipe.of(recipe.FIXED, recipe.MUTABLE, recipe.METRICS, name="x").made()
-    assert isinstance(made, MicrobatchSteps)
-    return replace(made, **changes)
+from tests.recipes.comparing import job_of
 
 
 def small(**changes: Any) -> MicrobatchSteps:
     """A network of few parameters and large activations."""
     shape = {"network": "resnet8", "sample_shape": (3, 24, 24), "batch_size": 96, "steps": 1}
-    return job(**{**shape, "sizes": (8,), "share": 0.5, **changes})
-
-
-@pytest.mark.slow
-def test_both_sides_are_measured_in_processes_of_their_own(tmp_path: Path) -> None:
-    """Times with one to warm up, and a peak that is smaller in micro-batches; their size is found before."""
-    made = small()
-    assert chosen_size(made) in made.sizes
-    whole, parts = (each.measure(made, tmp_path) for each in (WholeBatches(), InMicroBatches()))
-    for series in (whole, parts):
-        assert [(one.metric, one.warmup, len(one.values)) for one in series] == [
-            (StepTime.name, 1, 2),
-            (STEP_PEAK_MEMORY, 0, 1),
-        ]
-    peaks = [series[1].values[0] for series in (whole, parts)]
-    assert peaks[0] is not None and peaks[1] is not None
-    assert peaks[1] < 0.6 * peaks[0]
+    return job_of(recipe, **{**shape, "sizes": (8,), "share": 0.5, **changes})
 
 
 def test_the_quickest_size_clearly_within_the_share_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,28 +44,3 @@ def test_gradients_that_differ_are_not_measured(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(GraphExecutor, "fetch", halved)
     with pytest.raises(AgentError, match="nothing is measured"):
         check(network, 1)
-
-
-def test_the_ratio_is_that_of_the_peaks() -> None:
-    """A fifth, in every pair."""
-    batches: list[pa.RecordBatch] = []
-    recorder = Recorder(run_id="r", agent="a", rank=0, node="n", send=batches.append)
-    recorder.declare(STEP_PEAK_MEMORY, "B")
-    for pair in range(6):
-        for side, peak in (("whole[1]", 5.0), ("micro[1]", 1.0)):
-            recorder.record(STEP_PEAK_MEMORY, peak * (1 + pair), step=0, phase="run", scope=side, rep=pair)
-    recorder.flush()
-    run = {"samples": pa.Table.from_batches(batches)}
-    assert PeakMemoryRatio("micro[1]", "whole[1]").estimate(run).value == pytest.approx(0.2)
-    assert PeakMemoryRatio("other[1]", "whole[1]").estimate(run).value is None
-
-
-def test_wrong_jobs_are_refused() -> None:
-    for changes, message in (
-        ({"sizes": ()}, "it must be a tuple of sizes"),
-        ({"sizes": (128,)}, "a micro-batch is smaller"),
-        ({"share": 2.0}, "share"),
-        ({"steps": 0}, "steps"),
-    ):
-        with pytest.raises(ConfigurationError, match=message):
-            job(**changes)

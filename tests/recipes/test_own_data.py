@@ -9,7 +9,7 @@ import pytest
 
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.metrics.record.schema import SAMPLES
-from d5ray.recipes.engine.bench.decoders import DECODERS, PACKAGES, Decoded, check_decoder
+from d5ray.recipes.engine.bench.decoders import DECODERS, Decoded, check_decoder
 from d5ray.recipes.engine.bench.loaded_data import asked
 from d5ray.recipes.engine.bench.loading import LoadingExecutor
 from d5ray.recipes.engine.bench.own_data import DataBench
@@ -122,19 +122,11 @@ def test_decoders_give_one_picture(decoder: str, size: tuple[int, int], channels
 
 WRONG: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
     ("digit", {}, {}, ["there is no data set 'digit'", "did you mean 'digits'?"]),
-    ("digits", {"sise": 3}, {}, ["has no option 'sise'"]),
-    ("image_folder", {}, {}, ["lacks path"]),
     ("image_folder", {"path": "/nowhere/at/all"}, {}, ["found no folder that can be read"]),
-    ("digits", {}, {"decoders": ("pilow",)}, ["did you mean 'pillow'?"]),
     ("digits", {}, {"decoders": ("pillow",)}, ["--decoder is for images in files"]),
-    ("digits", {}, {"decoders": ("pillow", "pillow")}, ["name none twice"]),
     ("digits", {}, {"workers": (2,)}, ["lie in memory", "leave --workers out"]),
     ("digits", {}, {"batches": (10_000,)}, ["has 1438 samples: give a smaller one"]),
-    ("digits", {}, {"batches": (0,)}, ["--batch is 0"]),
-    ("digits", {}, {"batches": (4, 4)}, ["none twice"]),
-    ("digits", {}, {"ahead": (0,)}, ["--prefetch is 0"]),
     ("FILE:unwell", {}, {}, ["sample 0 of unwell has numbers that are not finite"]),
-    ("FILE:three", {}, {}, ["three is a int: give a d5ray Dataset"]),
     ("FILE:broken", {}, {}, ["broken cannot be loaded: OSError: the disk is gone; the traceback is in"]),
     ("FILE:mine", {"size": 3}, {}, ["--set size is for a data set by name"]),
     ("FILE:min", {}, {}, ["did you mean 'mine'?"]),
@@ -150,18 +142,3 @@ def test_what_cannot_be_loaded_is_one_clear_error(
         DataBench(data=asked(text.replace("FILE", file), options), **{"batches": (4,), **changes})
     for words in expected:
         assert words in str(found.value)
-
-
-def test_an_image_that_is_none_is_named(images: Path) -> None:
-    """With the decoder, and what to do."""
-    (images / "even" / "0.jpg").write_bytes(b"no picture")
-    with pytest.raises(D5Error, match=r"0\.jpg: pillow cannot decode it .*: leave it out of --decoder"):
-        Decoded(asked("image_folder", {"path": str(images), "size": 8}).found(), "pillow").take(np.arange(10))
-
-
-def test_a_decoder_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PACKAGES, "opencv", ("no_such_package_here", "pip install opencv-python-headless"))
-    with pytest.raises(
-        ConfigurationError, match="opencv is not installed: pip install opencv-python-headless"
-    ):
-        check_decoder("opencv")

@@ -1,11 +1,8 @@
-"""Claims about recipes: what is refused and with which words, what the hash covers, what overrides do."""
+"""Claims about recipes: what is refused, what the hash covers, what overrides and texts make."""
 
 import copy
-import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +12,21 @@ import d5ray as d5
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
-from d5ray.frameworks.torch import from_model
+from d5ray.identity.canonical import digest
 from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.record.schema import TABLES, table_of
-from d5ray.recipes import digits_lenet
 from d5ray.recipes.engine import library
-from d5ray.recipes.engine.parsing import texts
+from d5ray.recipes.engine.parsing import settings, texts
+from d5ray.recipes.engine.parsing.texts import settings_of
 from d5ray.recipes.engine.recipe import Recipe, judged, overall
 from d5ray.training.batches.batch import Batch
+from tests.conftest import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[2]
 FIXED: dict[str, Any] = {"model": "lenet", "dataset": "digits", "epochs": 20}
 MUTABLE: dict[str, Any] = {
-    "agents": 2,
-    "batch_size": 32,
-    "optimizer": d5.optimizers.Momentum,
-    "optimizer_args": (0.05, 0.9),
+    "agents": 2, "batch_size": 32, "optimizer": d5.optimizers.Momentum, "optimizer_args": (0.05, 0.9),
     "seed": 1,
-}
+}  # fmt: skip
 METRICS: list[Any] = [d5.metrics.TestAccuracy() >= 0.97, d5.metrics.StepTime() <= 0.05]
 
 
@@ -56,8 +50,7 @@ def recipe(
     """The recipe above with other entries; an entry of None is left out."""
 
     def changed(part: dict[str, Any], changes: dict[str, Any] | None) -> dict[str, Any]:
-        merged = part | (changes or {})
-        return {key: value for key, value in merged.items() if value is not None}
+        return {key: value for key, value in (part | (changes or {})).items() if value is not None}
 
     return Recipe.of(
         changed(FIXED, fixed),
@@ -70,193 +63,83 @@ def recipe(
 
 # -- wrong recipes --------------------------------------------------------------------------------------
 
-WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "unknown key in FIXED": (
-        {"fixed": {"dataste": "digits"}},
-        ("FIXED", "'dataste'", "did you mean 'dataset'?"),
-    ),
-    "unknown key in MUTABLE": (
-        {"mutable": {"optimiser": d5.optimizers.SGD}},
-        ("MUTABLE", "'optimiser'", "did you mean 'optimizer'?"),
-    ),
-    "unknown arguments": ({"mutable": {"optimizer_arg": (1,)}}, ("did you mean 'optimizer_args'?",)),
-    "a leaf of nothing": (
-        {"mutable": {"optimiser.momentum": 0.5}},
-        ("unknown key 'optimiser.momentum'", "did you mean 'optimizer'?"),
-    ),
-    "a leaf of a number": ({"mutable": {"seed.x": 0.5}}, ("unknown key 'seed.x'",)),
-    "the name is not a setting": ({"mutable": {"name": "x"}}, ("unknown key 'name'",)),
-    "a key that is no text": ({"mutable": {3: "x"}}, ("unknown key 3", "known: ")),
-    "a key in both": (
-        {"fixed": {"seed": 3}},
-        ("'seed' is set in FIXED and in MUTABLE", "keep it in one of them"),
-    ),
-    "two keys in both": ({"fixed": {"seed": 3, "agents": 2}}, ("'agents', 'seed' is set in FIXED and",)),
-    "arguments of a fixed component": (
-        {"fixed": {"optimizer": d5.optimizers.SGD}, "mutable": {"optimizer": None}},
-        ("MUTABLE sets 'optimizer_args'", "'optimizer' is FIXED", "copy the recipe"),
-    ),
-    "keyword arguments of a fixed component": (
-        {"mutable": {"dataset_kwargs": {"split_seed": 1}}},
-        ("MUTABLE sets 'dataset_kwargs'", "'dataset' is FIXED"),
-    ),
-    "arguments of a fixed model": (
-        {"mutable": {"model_kwargs": {}}},
-        ("'model' is FIXED in the recipe test",),
-    ),
-    "a job that is none": ({"fixed": {"job": "train"}}, ("job 'train'", "a dataclass such as Experiment")),
-    "metrics that are no list": ({"metrics": 0.97}, ("METRICS is 0.97", "a list of criteria")),
-    "metrics that are a text": ({"metrics": "accuracy"}, ("METRICS is 'accuracy'", "a list of criteria")),
-    "a metric without a target": ({"metrics": [d5.metrics.TestAccuracy()]}, ("TestAccuracy",)),
-    "a boolean for a criterion": ({"metrics": [True]}, ("True",)),
-}
+SGD = d5.optimizers.SGD(0.1)
+WRONG: list[tuple[dict[str, Any], str]] = [  # FIXED, MUTABLE, METRICS or overrides; words
+    ({"fixed": {"dataste": "digits"}}, "did you mean 'dataset'?"),
+    ({"mutable": {"optimiser": d5.optimizers.SGD}}, "did you mean 'optimizer'?"),
+    ({"mutable": {"optimizer_arg": (1,)}}, "did you mean 'optimizer_args'?"),
+    ({"mutable": {"optimiser.momentum": 0.5}}, "did you mean 'optimizer'?"),
+    ({"mutable": {"seed.x": 0.5}}, "unknown key 'seed.x'"),
+    ({"mutable": {"name": "x"}}, "unknown key 'name'"),
+    ({"mutable": {3: "x"}}, "unknown key 3"),
+    ({"fixed": {"seed": 3, "agents": 2}}, "'agents', 'seed' is set in FIXED and"),
+    ({"fixed": {"optimizer": d5.optimizers.SGD}, "mutable": {"optimizer": None}}, "'optimizer' is FIXED"),
+    ({"mutable": {"dataset_kwargs": {"split_seed": 1}}}, "'dataset' is FIXED"),
+    ({"fixed": {"job": "train"}}, "a dataclass such as Experiment"),
+    ({"metrics": 0.97}, "METRICS is 0.97"),
+    ({"metrics": "accuracy"}, "METRICS is 'accuracy'"),
+    ({"metrics": [d5.metrics.TestAccuracy()]}, "TestAccuracy"),
+    ({"metrics": [True]}, "True"),
+    # values
+    ({"fixed": {"dataset": None}, "mutable": {"optimizer": None}}, "lacks dataset, optimizer"),
+    ({"mutable": {"optimizer_args": (1, 2, 3)}}, "Momentum does not take these arguments"),
+    ({"mutable": {"optimizer_kwargs": {"momentun": 0.9}, "optimizer_args": (0.1,)}}, "momentun"),
+    ({"mutable": {"optimizer_args": 0.05}}, "optimizer_args is 0.05"),
+    ({"mutable": {"optimizer_kwargs": (1,)}}, "a dictionary"),
+    ({"mutable": {"optimizer": SGD}}, "put its arguments there"),
+    ({"mutable": {"optimizer": "momentun"}}, "did you mean d5.optimizers.Momentum?"),
+    ({"mutable": {"topology": "Momentum"}}, "no Topology named 'Momentum'"),
+    ({"mutable": {"topology": "Topology"}}, "no Topology named 'Topology'"),
+    ({"mutable": {"optimizer_args": (-1,)}}, "learning_rate is -1"),
+    ({"mutable": {"batch_size": 0}}, "batch_size is 0"),
+    ({"fixed": {"model": "lennet"}}, "did you mean 'lenet'?"),
+    # overrides
+    ({"epochs": 3}, "'epochs' is FIXED in the recipe test"),
+    ({"model_kwargs": {}}, "'model' is FIXED"),
+    ({"dataset__split_seed": 7}, "'dataset' is FIXED"),
+    ({"epoch": 3}, "did you mean 'epochs'?"),
+    ({"xyzzy": 3}, "known: accumulate, agents, batch_size"),
+    ({"learning_rate": 0.1}, "did you mean 'optimizer.learning_rate'?"),
+    ({"mutable": {"optimizer": "momentum"}, "learning_rate": 0.1}, "did you mean 'optimizer.learning_rate'?"),
+    ({"optimiser__momentum": 0.1}, "did you mean 'optimizer'?"),
+    ({"name__x": 1}, "no such key"),
+    ({"optimizer": "SGD"}, "SGD does not take these arguments"),  # nor gets Momentum's
+    ({"topology__agents": 3}, "there is no component 'topology'"),
+    ({"seed__x": 3}, "there is no component 'seed'"),
+]
 
 
-@pytest.mark.parametrize(("parts", "message"), WRONG.values(), ids=WRONG.keys())
-def test_a_wrong_recipe_is_refused(parts: dict[str, Any], message: tuple[str, ...]) -> None:
-    """The error names the part and the key, and what to do, when the recipe is made: nothing is started."""
-    with pytest.raises(ConfigurationError) as caught:
-        recipe(**parts)
-    for words in message:
-        assert words in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("fixed", "mutable", "words"),
-    [
-        ([("model", "lenet")], {}, "FIXED is a list: it must be a dictionary"),
-        ({}, None, "MUTABLE is a NoneType: it must be a dictionary"),
-    ],
-)
-def test_parts_are_dictionaries(fixed: object, mutable: object, words: str) -> None:
-    """FIXED and MUTABLE of another kind are refused."""
-    with pytest.raises(ConfigurationError, match=words):
-        Recipe.of(fixed, mutable, [], name="test")
-
-
-WRONG_VALUES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "nothing but names": ({"fixed": {"model": None}}, ("the recipe test lacks model:", "FIXED or MUTABLE")),
-    "two missing": (
-        {"fixed": {"dataset": None}, "mutable": {"optimizer": None}},
-        ("lacks dataset, optimizer", "FIXED or MUTABLE"),
-    ),
-    "too many arguments": (
-        {"mutable": {"optimizer_args": (1, 2, 3)}},
-        ("optimizer: Momentum does not take these arguments",),
-    ),
-    "an unknown argument": (
-        {"mutable": {"optimizer_kwargs": {"momentun": 0.9}, "optimizer_args": (0.1,)}},
-        ("Momentum does not take these arguments", "momentun"),
-    ),
-    "arguments that are no tuple": (
-        {"mutable": {"optimizer_args": 0.05}},
-        ("optimizer_args is 0.05", "such as (0.05,)"),
-    ),
-    "keyword arguments that are no dictionary": (
-        {"mutable": {"optimizer_kwargs": (1,)}},
-        ("optimizer_kwargs is (1,)", "a dictionary"),
-    ),
-    "arguments for an instance": (
-        {"mutable": {"optimizer": d5.optimizers.SGD(0.1)}},
-        ("optimizer is the instance SGD(learning_rate=0.1)", "put its arguments there"),
-    ),
-    "an unknown component": (
-        {"mutable": {"optimizer": "momentun"}},
-        ("there is no Optimizer named 'momentun'", "did you mean d5.optimizers.Momentum?"),
-    ),
-    "a component of another kind": ({"mutable": {"topology": "Momentum"}}, ("no Topology named 'Momentum'",)),
-    "an abstract component": ({"mutable": {"topology": "Topology"}}, ("no Topology named 'Topology'",)),
-    "a wrong argument": ({"mutable": {"optimizer_args": (-1,)}}, ("learning_rate is -1",)),
-    "a wrong value": ({"mutable": {"batch_size": 0}}, ("batch_size is 0",)),
-    "an unknown model": ({"fixed": {"model": "lennet"}}, ("'lennet'", "did you mean 'lenet'?")),
-}
-
-
-@pytest.mark.parametrize(("parts", "message"), WRONG_VALUES.values(), ids=WRONG_VALUES.keys())
-def test_wrong_values_are_refused_before_anything_starts(
-    parts: dict[str, Any], message: tuple[str, ...]
-) -> None:
-    """They raise when the experiment is made."""
+@pytest.mark.every_case
+@pytest.mark.parametrize(("parts", "words"), WRONG)
+def test_a_wrong_recipe_is_refused_before_anything_starts(parts: dict[str, Any], words: str) -> None:
+    """The error names the key and what to do."""
     with pytest.raises(ConfigurationError) as caught:
         recipe(**parts).made()
-    for words in message:
-        assert words in str(caught.value)
+    assert words in str(caught.value)
 
 
 # -- overrides ------------------------------------------------------------------------------------------
 
-WRONG_OVERRIDES: dict[str, tuple[str, Any, tuple[str, ...]]] = {
-    "fixed": (
-        "epochs",
-        3,
-        ("--set sets 'epochs'", "'epochs' is FIXED in the recipe test", "copy the recipe"),
-    ),
-    "arguments of what is fixed": ("model_kwargs", {}, ("--set sets 'model_kwargs'", "'model' is FIXED")),
-    "dotted into what is fixed": ("dataset.split_seed", 7, ("'dataset.split_seed'", "'dataset' is FIXED")),
-    "unknown": ("epoch", 3, ("--set epoch", "no such key", "did you mean 'epochs'?")),
-    "unknown and far": ("xyzzy", 3, ("--set xyzzy", "known: accumulate, agents, batch_size")),
-    "of a component": (
-        "learning_rate",
-        0.1,
-        ("--set learning_rate", "did you mean 'optimizer.learning_rate'?"),
-    ),
-    "of a component too": ("momentum", 0.1, ("did you mean 'optimizer.momentum'?",)),
-    "dotted into the unknown": ("optimiser.momentum", 0.1, ("no such key", "did you mean 'optimizer'?")),
-    "dotted name of the job": ("name.x", 1, ("no such key",)),
-}
-
-
-@pytest.mark.parametrize(("key", "value", "message"), WRONG_OVERRIDES.values(), ids=WRONG_OVERRIDES.keys())
-def test_a_wrong_override_is_refused(key: str, value: Any, message: tuple[str, ...]) -> None:
-    """--set can change what is MUTABLE and nothing else; the nearest key is named."""
-    with pytest.raises(ConfigurationError) as caught:
-        recipe(**{key: value})
-    for words in message:
-        assert words in str(caught.value)
-
-
-def test_the_suggestion_works_for_a_component_given_by_name() -> None:
-    """`learning_rate` is an attribute of the optimizer whether MUTABLE says Momentum or 'momentum'."""
-    with pytest.raises(ConfigurationError, match=r"did you mean 'optimizer\.learning_rate'\?"):
-        recipe(mutable={"optimizer": "momentum"}, learning_rate=0.1)
-    with pytest.raises(ConfigurationError, match=r"did you mean 'optimizer\.learning_rate'\?"):
-        recipe(mutable={"optimizer": d5.optimizers.SGD(0.1), "optimizer_args": None}, learning_rate=0.1)
-
-
-OVERRIDES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "nothing": ({}, {}),
-    "a number": ({"batch_size": 8}, {"batch_size": 8}),
-    "one that MUTABLE does not have": ({"threads": 2}, {"threads": 2}),
-    "agents": ({"agents": 5}, {"agents": 5, "topology": d5.topologies.Complete(5)}),
-    "arguments": ({"optimizer_args": (0.3,)}, {"optimizer": d5.optimizers.Momentum(0.3, 0.9)}),
-    "a list of arguments": ({"optimizer_args": [0.3, 0.1]}, {"optimizer": d5.optimizers.Momentum(0.3, 0.1)}),
-    "a dotted key": ({"optimizer__momentum": 0.5}, {"optimizer": d5.optimizers.Momentum(0.05, 0.5)}),
-    "two dotted keys": (
+OVERRIDES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {}),
+    ({"batch_size": 8}, {"batch_size": 8}),
+    ({"threads": 2}, {"threads": 2}),  # which MUTABLE does not have
+    ({"agents": 5}, {"agents": 5, "topology": d5.topologies.Complete(5)}),
+    ({"optimizer_args": [0.3, 0.1]}, {"optimizer": d5.optimizers.Momentum(0.3, 0.1)}),
+    (
         {"optimizer__momentum": 0.5, "optimizer__learning_rate": 1},
         {"optimizer": d5.optimizers.Momentum(1, 0.5)},
     ),
-    "a component by name, without the old arguments": (
-        {"optimizer": "SGD", "optimizer_args": (0.2,)},
-        {"optimizer": d5.optimizers.SGD(0.2)},
-    ),
-    "another case": (
-        {"optimizer": "sgd", "optimizer_kwargs": {"learning_rate": 0.2}},
-        {"optimizer": d5.optimizers.SGD(0.2)},
-    ),
-    "an instance": ({"optimizer": d5.optimizers.SGD(0.7)}, {"optimizer": d5.optimizers.SGD(0.7)}),
-    "a topology by name": ({"topology": "ring", "topology_args": (2,)}, {"topology": d5.topologies.Ring(2)}),
-    "a sampler by name": (
-        {"train_sampler": "OrderedSampler"},
-        {"train_sampler": d5.samplers.OrderedSampler()},
-    ),
-    "an argument that is passed on": (
-        {"executor__device": "cpu"},
-        {"executor_kwargs": {"device": "cpu"}},
-    ),
-}
+    ({"optimizer": "SGD", "optimizer_args": (0.2,)}, {"optimizer": d5.optimizers.SGD(0.2)}),
+    ({"optimizer": "sgd", "optimizer_kwargs": {"learning_rate": 0.2}}, {"optimizer": d5.optimizers.SGD(0.2)}),
+    ({"optimizer": d5.optimizers.SGD(0.7)}, {"optimizer": d5.optimizers.SGD(0.7)}),
+    ({"topology": "ring", "topology_args": (2,)}, {"topology": d5.topologies.Ring(2)}),
+    ({"executor__device": "cpu"}, {"executor_kwargs": {"device": "cpu"}}),
+]
 
 
-@pytest.mark.parametrize(("overrides", "expected"), OVERRIDES.values(), ids=OVERRIDES.keys())
+@pytest.mark.every_case
+@pytest.mark.parametrize(("overrides", "expected"), OVERRIDES)
 def test_an_override_changes_just_that(overrides: dict[str, Any], expected: dict[str, Any]) -> None:
     """The experiment is the recipe's own with these values; without any it is what FIXED and MUTABLE say."""
     own: dict[str, Any] = {
@@ -264,12 +147,6 @@ def test_an_override_changes_just_that(overrides: dict[str, Any], expected: dict
         "optimizer": d5.optimizers.Momentum(0.05, 0.9), "seed": 1, "name": "test",
     }  # fmt: skip
     assert recipe(**overrides).made() == Experiment(**(own | expected))
-
-
-def test_replacing_a_component_forgets_its_old_arguments() -> None:
-    """Momentum's (0.05, 0.9) are not handed to SGD, which then lacks its own."""
-    with pytest.raises(ConfigurationError, match=r"SGD does not take these arguments.*learning_rate"):
-        recipe(optimizer="SGD").made()
 
 
 def test_agents_that_do_not_fit_a_mutable_topology_replace_it() -> None:
@@ -304,15 +181,6 @@ def test_dotted_keys_reach_a_distributed_optimizer() -> None:
     for attribute in ("step", "loss", "x", "_state", "communication"):
         with pytest.raises(ConfigurationError, match=f"has no '{attribute}'"):
             recipe({}, given, **{f"distributed__{attribute}": 7}).made()
-
-
-def test_a_dotted_key_into_a_component_that_is_not_set_is_refused() -> None:
-    """topology.agents without a topology; the error names the components."""
-    for given in (None, {"topology": None}, {"topology_args": ()}):
-        with pytest.raises(ConfigurationError, match=r"topology\.agents: there is no component 'topology'"):
-            recipe({}, given, topology__agents=3).made()
-    with pytest.raises(ConfigurationError, match=r"seed\.x: there is no component 'seed'.*optimizer"):
-        recipe(seed__x=3).made()
 
 
 def test_nothing_that_was_passed_in_is_modified() -> None:
@@ -381,17 +249,6 @@ if __name__ == "__main__":
 '''
 
 
-@pytest.fixture
-def modules() -> Iterator[None]:
-    """Modules and paths that a test loaded are gone after it."""
-    names, paths = set(sys.modules), list(sys.path)
-    yield
-    for name in set(sys.modules) - names:
-        if not name.startswith(("torch", "numpy", "d5ray", "sklearn", "scipy", "pyarrow")):
-            del sys.modules[name]
-    sys.path[:] = paths
-
-
 @pytest.mark.full
 @pytest.mark.usefixtures("modules")
 def test_a_file_has_one_hash_however_it_is_run(tmp_path: Path) -> None:
@@ -417,30 +274,6 @@ def test_a_file_has_one_hash_however_it_is_run(tmp_path: Path) -> None:
     assert Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name="x").hash != loaded
 
 
-def test_a_shipped_recipe_has_one_hash_as_a_module_and_as_a_program() -> None:
-    """`python -m d5ray.recipes.digits_lenet` and `d5ray run digits_lenet` are comparable."""
-    program = (
-        "import runpy, d5ray.recipes.engine.command as command\n"
-        "from d5ray.recipes.engine.recipe import Recipe\n"
-        "command.main = lambda *parts: print(Recipe.of(*parts, name='x').hash)\n"
-        "runpy.run_module('d5ray.recipes.digits_lenet', run_name='__main__')"
-    )
-    as_program = subprocess.run(
-        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
-    parts = digits_lenet.FIXED, digits_lenet.MUTABLE, digits_lenet.METRICS
-    assert as_program.stdout.strip() == Recipe.of(*parts, name="y").hash
-
-
-def test_the_shipped_recipe_is_what_its_text_says() -> None:
-    """digits_lenet: two agents, LeNet on the digits, momentum SGD by allreduce over whatever fits."""
-    made = Recipe.of(digits_lenet.FIXED, digits_lenet.MUTABLE, digits_lenet.METRICS, name="x").made()
-    assert isinstance(made, Experiment)
-    assert (made.model, made.dataset, made.agents, made.communicator) == ("lenet", "digits", 2, "auto")
-    assert (made.optimizer, made.executor) == (d5.optimizers.Momentum(0.05, 0.9), from_model)
-    assert isinstance(made.distributed, d5.optimizers.AllreduceSGD)
-
-
 def test_described_tells_fixed_and_mutable_with_the_overrides() -> None:
     """The `runs` table gets JSON: FIXED as it is, MUTABLE as it was run, and the hash of FIXED."""
     described = recipe(seed=7, optimizer__momentum=0.5).described()
@@ -450,27 +283,6 @@ def test_described_tells_fixed_and_mutable_with_the_overrides() -> None:
 
 
 # -- jobs -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """A job of another kind."""
-
-    sizes: tuple[int, ...]
-    repetitions: int = 3
-    name: str = ""
-
-
-def test_another_job_has_its_own_keys() -> None:
-    """The keys of a recipe are the fields of its job; `optimizer` means nothing to a sweep."""
-    made = Recipe.of({"job": Sweep, "sizes": (1, 2)}, {"repetitions": 5}, [], name="sweep").made()
-    assert made == Sweep((1, 2), 5, "sweep")
-    with pytest.raises(ConfigurationError, match=r"unknown key 'repetition': did you mean 'repetitions'\?"):
-        Recipe.of({"job": Sweep, "repetition": 1}, {}, [], name="sweep")
-    with pytest.raises(ConfigurationError, match="unknown key 'optimizer_args'"):
-        Recipe.of({"job": Sweep}, {"optimizer_args": ()}, [], name="sweep")
-    with pytest.raises(ConfigurationError, match="the recipe sweep lacks sizes"):
-        Recipe.of({"job": Sweep}, {}, [], name="sweep").made()
 
 
 # -- the command line's values --------------------------------------------------------------------------
@@ -498,85 +310,68 @@ def test_parsed_reads_python_data_or_text(text: str, expected: tuple[str, Any]) 
     assert texts.parsed(text) == expected
 
 
-@pytest.mark.parametrize("text", ["agents", "", "=4", " =4"])
-def test_a_setting_without_key_or_value_is_refused(text: str) -> None:
-    """The error shows the text and how it is written."""
-    with pytest.raises(ConfigurationError, match="write it as key=value, such as --set agents=4"):
-        texts.parsed(text)
+# -- components written as text ----
 
 
-# -- the library ----------------------------------------------------------------------------------------
+RING, STAR, MIXED = d5.topologies.Ring(4), d5.topologies.Star(4), d5.topologies.Uniform()
+PICTURES = (d5.transformations.Crop(32, padding=4), d5.transformations.RandomFlip())
+SPARSE = d5.compression.Chain(d5.compression.TopK(16, bucket=512), d5.compression.QSGD(bits=4))
 
 
-def test_shipped_recipes_are_listed_with_their_first_line() -> None:
-    """digits_lenet is there with its docstring's first line; files that are no recipes are not."""
-    found = library.shipped()
-    assert found["digits_lenet"].about == (inspect.getdoc(digits_lenet) or "").splitlines()[0]
-    assert not {"__init__", "recipe", "settings", "library", "command", "runner"} & set(found)
-
-
-def test_loading_by_name_gives_the_module_itself() -> None:
-    """The same module that an import gives, so that its classes are not loaded twice."""
-    assert library.load("digits_lenet") is digits_lenet
-
-
-WRONG_FILES: dict[str, tuple[str | None, tuple[str, ...]]] = {
-    "missing": (None, ("there is no recipe file", "missing.py")),
-    "empty": ("", ("has no FIXED, MUTABLE, METRICS",)),
-    "partial": ("FIXED = {}\nMETRICS = []", ("has no MUTABLE: a recipe defines FIXED, MUTABLE, METRICS",)),
-    "syntax": ("FIXED = {", ("cannot be loaded", "SyntaxError", "syntax.py")),
-    "raising": (
-        "FIXED = 1 / 0",
-        ("cannot be loaded", "ZeroDivisionError", "raising.py, line 1", "traceback is in"),
-    ),
-    "importing": ("import no_such_module", ("cannot be loaded", "No module named 'no_such_module'")),
-    "wrong_criterion": (
-        "import d5ray as d5\nMETRICS = [d5.metrics.TestAccuracy() <= 0.5]",
-        ("wrong_criterion.py", "points the wrong way"),
-    ),
-}
-
-
-@pytest.mark.usefixtures("modules")
-@pytest.mark.parametrize("name", WRONG_FILES)
-def test_a_file_that_is_no_recipe_is_refused(name: str, tmp_path: Path) -> None:
-    """What is wrong with it, where, and in the user's own line."""
-    text, message = WRONG_FILES[name]
-    file = tmp_path / f"{name}.py"
-    if text is not None:
-        file.write_text(text)
-    with pytest.raises(ConfigurationError) as caught:
-        library.load(str(file))
-    for words in message:
-        assert words in str(caught.value)
-
-
+@pytest.mark.every_case
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("key", "text", "expected"),
     [
+        ("topology", "Torus(2, 3)", d5.topologies.Torus(2, 3)),
+        ("topology", "d5.topologies.Torus(*[2, 3])", d5.topologies.Torus(2, 3)),
+        ("topology", "Ring(agents=4, mixing=Uniform())", d5.topologies.Ring(4, mixing=MIXED)),
+        ("topology", "TimeVarying((Ring(4), Star(4)))", d5.topologies.TimeVarying((RING, STAR))),
         (
-            "digits_lente",
-            r"no recipe named 'digits_lente': did you mean 'digits_lenet'\?.*path/to/recipe\.py",
+            "distributed",
+            "CompressedSGD(ErrorFeedback(Chain(TopK(16, bucket=512), QSGD(bits=4))))",
+            d5.optimizers.CompressedSGD(d5.compression.ErrorFeedback(SPARSE)),
         ),
-        ("recipe", "no recipe named 'recipe'"),
-        ("folder/", "there is no recipe file folder"),
+        ("optimizer", 'Adam(*(0.1,), **{**{"beta1": 0.5}, "beta2": 0.7})', d5.optimizers.Adam(0.1, 0.5, 0.7)),
+        ("transformations", "randomflip", d5.transformations.RandomFlip()),
+        ("transformations", "(Crop(32, padding=4), RandomFlip())", PICTURES),
     ],
 )
-def test_an_unknown_recipe_is_refused(name: str, message: str) -> None:
-    """With the nearest name; what is not a recipe among d5ray's own files is none."""
-    with pytest.raises(ConfigurationError, match=message):
-        library.load(name)
+def test_a_call_written_as_text_is_that_call(key: str, text: str, expected: Any) -> None:
+    """Nested, with keywords and tuples; the hash is that of the object itself."""
+    made = settings.built({key: text})[key]
+    assert type(made) is type(expected)
+    assert digest(made) == digest(expected)
 
 
-@pytest.mark.usefixtures("modules")
-def test_a_file_may_import_what_stands_beside_it(tmp_path: Path) -> None:
-    """Its folder is on the path."""
-    (tmp_path / "beside_the_recipe.py").write_text("EPOCHS = 17")
-    file = tmp_path / "with_import.py"
-    file.write_text(
-        "from beside_the_recipe import EPOCHS\nFIXED = {'epochs': EPOCHS}\nMUTABLE = {}\nMETRICS = []"
-    )
-    assert library.load(str(file)).FIXED == {"epochs": 17}
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("key", "text", "words"),
+    [
+        ("topology", "Torus(2)", "cannot be made"),
+        ("topology", "Tours(2, 3)", r"did you mean d5\.topologies\.Torus\?"),
+        ("topology", "optimizers.Ring(2)", r"named 'optimizers.Ring': did you mean d5\.topologies\.Ring\?"),
+        ("topology", "Zzzzzz(2)", r"dir\(d5ray\) lists the namespaces"),
+        ("topology", "SGD(0.1)", "is a SGD: it must be a Topology"),
+        ("topology", "__import__('os').getcwd()", "cannot be made"),
+        ("optimizer", "Adam(learning_rate=0.1, learning_rate=0.2)", "learning_rate is given twice"),
+        ("optimizer", "Adam(**{'learning_rat': 0.1})", "learning_rat"),
+        ("optimizer", "Adam(**0.1)", "no dictionary of arguments"),
+        ("transformations", "(RandomFlip(), SGD(0.1))", "has a SGD: it must be a Transformation"),
+        ("distributed", "open('/etc/passwd')", "there is no class of d5ray named 'open'"),
+        ("distributed", "CompressedSGD(TopK(0.1))", "Write CompressedSGD\\(ErrorFeedback"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(key: str, text: str, words: str) -> None:
+    """Nothing but classes of d5ray is called, whatever the text says."""
+    with pytest.raises(ConfigurationError, match=words):
+        settings.built({key: text})
+
+
+def test_key_that_is_set_twice_is_refused() -> None:
+    """Two values for one key are told, and neither is taken."""
+    assert settings_of(["agents=2", "model=lenet"]) == {"agents": 2, "model": "lenet"}
+    with pytest.raises(ConfigurationError, match="agents is given twice, as 2 and as 4"):
+        settings_of(["agents=2", "agents=4"])
 
 
 # -- verdicts -------------------------------------------------------------------------------------------

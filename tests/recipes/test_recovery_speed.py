@@ -1,6 +1,5 @@
 """Claims about timing recoveries: what the marks of processes say of a kill, and who is measured"""
 
-import importlib
 import multiprocessing
 import time
 from pathlib import Path
@@ -8,10 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.recovery_speed.baselines import Hivemind, TorchFT
-from benchmarks.recovery_speed.job import AgentsAgain, Recoveries
 from benchmarks.recovery_speed.marks import STEPS_AFTER, Kill, Marks, Noted, noted, outcome
-from d5ray.errors import AgentError, ConfigurationError
 
 SECOND = 10**9
 
@@ -79,25 +75,3 @@ def test_one_of_the_processes_is_killed_and_the_others_are_ended(tmp_path: Path)
     found = noted(tmp_path)
     assert sorted(each.after(moment) >= STEPS_AFTER for each in found) == [False, True, True]
     assert {each.metric: each.values[0] for each in outcome(found, moment, victim)}["equal_at_the_end"] == 1.0
-
-
-def test_who_does_not_train_in_time_is_an_error_that_says_how_far_all_came(tmp_path: Path) -> None:
-    marks = Marks(str(tmp_path), 2)
-    marks.committed(1)
-    with pytest.raises(AgentError, match=r"not all of 3 processes did 5 steps in time; .* rank 2: 1$"):
-        Kill(3, 5, 2, 0.1).strike(tmp_path)
-    assert marks.committed(2)  # who still trains ends
-
-
-def test_a_peer_that_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(name: str) -> None:
-        raise ImportError(f"no {name}")
-
-    monkeypatch.setattr(importlib, "import_module", refuse)
-    assert TorchFT(4).missing() == "torchft cannot be imported (no torchft): pip install torchft==0.2.0"
-    assert "pip install hivemind" in Hivemind(4).missing()
-
-
-def test_wrong_values_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="steps is 0"):
-        Recoveries(comparisons=((AgentsAgain(4, "continue"),),), model="lenet", dataset="digits", steps=0)

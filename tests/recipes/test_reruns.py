@@ -17,8 +17,8 @@ from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine.checking.checker import violations
 from d5ray.recipes.engine.recipe import Recipe, judged, overall
 from d5ray.recipes.engine.repeats.reruns import rerun
-from tests.conftest import d5ray
 
+pytestmark = pytest.mark.usefixtures("own_home")
 METRICS = [d5.metrics.TestAccuracy() >= 0.3, d5.metrics.BytesSent() <= 1e9]
 FIXED: dict[str, Any] = {"model": "mlp", "dataset": "digits", "epochs": 2, "batch_size": 128}
 
@@ -36,12 +36,6 @@ def ran(metrics: list[Any] = METRICS, how: dict[str, Any] | None = None, **mutab
             verdict=overall(verdicts, "completed"), verdicts=table_of("verdicts", [v.row for v in verdicts])
         )
     return Run(group.folder)
-
-
-@pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
 
 
 ASYNCHRONOUS = {
@@ -133,13 +127,3 @@ def test_what_cannot_be_repeated_is_an_error() -> None:
     (run.folder / EXPERIMENT).unlink()
     with pytest.raises(ConfigurationError, match="kept no experiment"):
         rerun(run, quiet=True)
-
-
-@pytest.mark.full
-def test_the_command_has_the_exit_codes_of_verdicts(own_home: Path, tmp_path: Path) -> None:
-    """0 the same, 1 it differs, 3 an error; the JSON has both runs."""
-    run = ran()
-    done = d5ray("rerun", run.name, "--json")
-    assert (done.code, done.json["outcome"], done.json["run_id"]) == (0, "same", run.name)
-    assert d5ray("rerun", str(forged(run, tmp_path).folder)).code == 1
-    assert d5ray("rerun", "nothing").code == 3

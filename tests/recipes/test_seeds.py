@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from d5ray.actors.group.run_row import RunOrigin
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.metrics.judge import run_series as kept
-from d5ray.metrics.judge.comparison import compare, runs_named
 from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.reader import Run
@@ -26,7 +25,6 @@ from d5ray.metrics.statistics.intervals import median_interval
 from d5ray.recipes.engine.checking import series_checker
 from d5ray.recipes.engine.recipe import Recipe, Result, judged, overall
 from d5ray.recipes.engine.repeats import seeds
-from d5ray.recipes.engine.run_recipe import run_recipe
 from tests.conftest import d5ray
 
 
@@ -103,14 +101,6 @@ def test_six_seeds_are_judged_together() -> None:
     assert len(set(accuracies)) > 1  # the seeds do matter
 
 
-def test_fewer_than_six_decide_nothing_and_say_so() -> None:
-    """Two seeds: values, no interval, INCONCLUSIVE with how many are missing."""
-    result = ran(2)
-    assert result.verdict == "INCONCLUSIVE"
-    assert {v.verdict for v in result.verdicts} == {"INCONCLUSIVE"}
-    assert all("2 runs are too few, it needs 6: make 4 more" in v.reason for v in result.verdicts)
-
-
 def test_a_series_is_found_again(own_home: Path) -> None:
     """By its name, the beginning of it, and its folder; its runs name it; SQL sees all their rows."""
     result = ran(2)
@@ -125,29 +115,6 @@ def test_a_series_is_found_again(own_home: Path) -> None:
     assert sorted(zip(*counted.to_pydict().values(), strict=True)) == sorted(expected)
     joint = sql(series, f"select verdict from verdicts where run_id = '{series.name}'").to_pydict()
     assert joint == {"verdict": ["INCONCLUSIVE", "INCONCLUSIVE"]}
-
-
-@pytest.mark.full
-def test_a_series_is_shown(own_home: Path) -> None:
-    """Every run with what each criterion came to in it, the joint verdict, and a line in the list of runs."""
-    result = ran(2)
-    home = {"D5RAY_HOME": str(own_home)}
-    shown = d5ray("show", result.run_id, env=home).out
-    lines = [line for line in shown.splitlines() if any(one.run_id in line for one in result.runs)]
-    assert [line.split()[0] for line in lines] == ["3", "4"]
-    assert "seeds 3 to 4" in shown and "2 runs  INCONCLUSIVE" in shown
-    assert any(line.startswith(result.run_id) for line in d5ray("runs", env=home).out.splitlines())
-
-
-@pytest.mark.full
-def test_series_are_compared_run_by_run() -> None:
-    """Six seeds of either learning rate: pairs of the same seed, the larger rate is the better one."""
-    slow, fast = ran(6, learning_rate=1e-4), ran(6, learning_rate=0.5)
-    found = compare(runs_named(slow.run_id), runs_named(fast.run_id))
-    by_name = {difference.metric: difference for difference in found.differences}
-    assert by_name["test_accuracy"].verdict == "better"
-    assert by_name["test_accuracy"].n == 6
-    assert found.first == tuple(one.run_id for one in slow.runs)
 
 
 # -- an end in the middle -----------------------------------------------------------------------------------
@@ -213,15 +180,6 @@ def test_what_cannot_be_seeded_is_refused(parts: Any, count: Any, words: str, ow
     assert not list(own_home.iterdir())
 
 
-def test_run_recipe_takes_seeds() -> None:
-    """The function that a recipe's file calls."""
-    fixed = {"job": Simulated, "hidden": 4}
-    result = run_recipe(
-        fixed, {"seed": 10}, [d5.metrics.TestAccuracy() >= 0.0], name="own", seeds=2, quiet=True
-    )
-    assert [Run(one.folder).row["seed"] for one in result.runs] == [10, 11]
-
-
 # -- tampering ----------------------------------------------------------------------------------------------
 
 
@@ -245,26 +203,8 @@ def changed(file: Path, **columns: Any) -> None:
     pq.write_table(table, file)
 
 
-def drop_a_run(series: RunSeries) -> None:
-    shutil.rmtree(series.runs[2].folder)
-
-
-def hide_a_run(series: RunSeries) -> None:
-    """The worst one is left out of the list."""
-    row = series.row
-    changed(series.folder / "series.parquet", runs=row["runs"][:-1], seeds=row["seeds"][:-1])
-
-
-def another_verdict(series: RunSeries) -> None:
-    changed(series.folder / "verdicts.parquet", verdict="FAIL")
-
-
-def another_value(series: RunSeries) -> None:
-    changed(series.folder / "verdicts.parquet", value=0.99)
-
-
-def another_seed(series: RunSeries) -> None:
-    changed(series.runs[1].folder / "runs.parquet", seed=99)
+def quicker(series: RunSeries) -> None:
+    changed(series.runs[0].folder / "samples.parquet", value=0.001)
 
 
 def another_job(series: RunSeries) -> None:
@@ -273,19 +213,10 @@ def another_job(series: RunSeries) -> None:
     changed(run.folder / "runs.parquet", experiment=json.dumps(job))
 
 
-def another_fixed(series: RunSeries) -> None:
-    changed(series.runs[1].folder / "runs.parquet", recipe_hash="0" * 64)
-
-
-def a_run_of_others(series: RunSeries) -> None:
-    changed(series.runs[1].folder / "runs.parquet", series="another")
-
-
-def quicker(series: RunSeries) -> None:
-    file = series.runs[0].folder / "samples.parquet"
-    table = pq.read_table(file)
-    changed(file, value=0.001)
-    assert not table.equals(pq.read_table(file))
+def hide_a_run(series: RunSeries) -> None:
+    """The last one is left out of the list."""
+    row = series.row
+    changed(series.folder / "series.parquet", runs=row["runs"][:-1], seeds=row["seeds"][:-1])
 
 
 def cut(series: RunSeries) -> None:
@@ -293,22 +224,30 @@ def cut(series: RunSeries) -> None:
     file.write_bytes(file.read_bytes()[:-20])
 
 
-TAMPERED = {
-    drop_a_run: "is not there",
-    hide_a_run: "no run may be left out",
-    another_verdict: "together: .*the verdict recorded is FAIL",
-    another_value: "together: .*the value recorded is 0.99",
-    another_seed: r"its runs have the seeds \[3, 99, 5, 6, 7, 8\], asked for were \[3, 4,",
-    another_job: "differ in batch_size: only the seed may differ",
-    another_fixed: "the hash of FIXED in the run .* is not that of the series",
-    a_run_of_others: "is of the series another",
-    quicker: "the value recorded is",
-    cut: "the series cannot be read",
+def of_a_run(**values: Any) -> Callable[[RunSeries], None]:
+    return lambda series: changed(series.runs[1].folder / "runs.parquet", **values)
+
+
+def of_verdicts(**values: Any) -> Callable[[RunSeries], None]:
+    return lambda series: changed(series.folder / "verdicts.parquet", **values)
+
+
+TAMPERED: dict[str, tuple[Callable[[RunSeries], None], str]] = {
+    "a run less": (lambda series: shutil.rmtree(series.runs[2].folder), "is not there"),
+    "a run hidden": (hide_a_run, "no run may be left out"),
+    "another verdict": (of_verdicts(verdict="FAIL"), "together: .*the verdict recorded is FAIL"),
+    "another value": (of_verdicts(value=0.99), "together: .*the value recorded is 0.99"),
+    "another seed": (of_a_run(seed=99), r"the seeds \[3, 99, 5, 6, 7, 8\], asked for were \[3, 4,"),
+    "another job": (another_job, "differ in batch_size: only the seed may differ"),
+    "another FIXED": (of_a_run(recipe_hash="0" * 64), "the hash of FIXED in the run .* is not that of the"),
+    "a run of others": (of_a_run(series="another"), "is of the series another"),
+    "quicker": (quicker, "the value recorded is"),
+    "cut": (cut, "the series cannot be read"),
 }
 
 
-@pytest.mark.parametrize("change", [None, *TAMPERED], ids=lambda change: getattr(change, "__name__", "no"))
-def test_tampering_with_a_series_is_named(change: Any, honest: Path, own_home: Path) -> None:
+@pytest.mark.parametrize("change", [None, *TAMPERED])
+def test_tampering_with_a_series_is_named(change: str | None, honest: Path, own_home: Path) -> None:
     """A copy as it was keeps the rules, and every change is named; the command looks at it where it lies."""
     shutil.copytree(honest, own_home, dirs_exist_ok=True)
     series = only_series()
@@ -317,8 +256,9 @@ def test_tampering_with_a_series_is_named(change: Any, honest: Path, own_home: P
         done = d5ray("check", str(series.folder), env={"D5RAY_HOME": str(own_home / "elsewhere")})
         assert (done.code, "SUCCESS" in done.out) == (0, True)
         return
-    change(series)
-    with pytest.raises(AssertionError, match=TAMPERED[change]):
+    tamper, words = TAMPERED[change]
+    tamper(series)
+    with pytest.raises(AssertionError, match=words):
         raise AssertionError("\n".join(series_checker.violations(RunSeries(series.folder))))
 
 

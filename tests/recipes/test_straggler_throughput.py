@@ -1,8 +1,6 @@
 """Claims about the cost of stragglers: whose steps count, what a rate is, and what a device takes."""
 
-import math
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +9,15 @@ import pyarrow as pa
 import pytest
 
 import d5ray as d5
-from benchmarks.allreduce_speed.baselines import ThroughTorch
-from d5ray.errors import AgentError, ConfigurationError
 from d5ray.frameworks.torch import from_model
-from d5ray.metrics.queries.sql import sql
-from d5ray.metrics.record.store import list_runs
 from d5ray.recipes import straggler_throughput as recipe
 from d5ray.recipes.engine.comparisons.contenders import RankSeries
-from d5ray.recipes.engine.recipe import Recipe
 from d5ray.recipes.jobs import devices
 from d5ray.recipes.jobs.agent_rates import rates
-from d5ray.recipes.jobs.stragglers import OnCores, OnDevices, Simulated, StragglerRates
-from tests.conftest import d5ray
+from d5ray.recipes.jobs.stragglers import Simulated
+from tests.recipes.comparing import job_of
 
 LENET_BYTES = 4 * 21_386  # of LeNet's parameters on the digits
-
-
-def job(**changes: Any) -> StragglerRates:
-    """The recipe's, with other values."""
-    parts = (recipe.FIXED, recipe.MUTABLE, recipe.METRICS)
-    made = Recipe.of(*parts, name="x").made()
-    assert isinstance(made, StragglerRates)
-    return replace(made, **changes)
 
 
 def recorded(*agents: list[tuple[str, float, int]]) -> pa.Table:
@@ -69,11 +54,6 @@ def test_a_rate_is_that_of_an_agents_own_steps_while_all_train() -> None:
     assert found(series, "agent_step_time") == {0: [1.0, 1.0, 1.0], 1: [3.0, 1.0]}
 
 
-def test_an_agent_that_never_trained_with_the_others_has_no_rate() -> None:
-    with pytest.raises(AgentError, match=r"agent 1 ended no step .*: let all do more steps"):
-        rates(recorded([("train", 1.0, 8)], [("train", 2.0, 8)]))
-
-
 # -- the simulated contenders, against closed forms --------------------------------------------------------
 
 
@@ -82,7 +62,7 @@ def rate(rule: d5.DistributedOptimizer, tmp_path: Path, **changes: Any) -> float
     contender = Simulated(rule, 4)
     folder = tmp_path / contender.name
     folder.mkdir()
-    series = contender.measure(job(**changes), folder)
+    series = contender.measure(job_of(recipe, **changes), folder)
     return sum(value for (value,) in found(series, "samples_per_second").values() if value is not None)
 
 
@@ -99,14 +79,6 @@ def test_synchronous_agents_go_at_the_stragglers_pace(tmp_path: Path) -> None:
 def test_asynchronous_agents_go_at_their_own_pace(rule: d5.DistributedOptimizer, tmp_path: Path) -> None:
     """3 · 32 samples every 20 ms and 32 every 80 ms are 5,200 a second, less what exchanges cost."""
     assert 0.9 * 5200 < rate(rule, tmp_path, steps=40) < 5200
-
-
-def test_without_a_straggler_nobody_is_quicker(tmp_path: Path) -> None:
-    asynchronous, synchronous = (
-        rate(rule, tmp_path, steps=30, factor=1)
-        for rule in (d5.optimizers.ASGD(), d5.optimizers.AllreduceSGD())
-    )
-    assert asynchronous / synchronous == pytest.approx(1, abs=0.05)
 
 
 # -- devices -----------------------------------------------------------------------------------------------
@@ -131,58 +103,4 @@ def test_a_gradient_on_a_device_is_the_same_and_takes_as_long_as_said() -> None:
     assert np.array_equal(plain.gradients, elsewhere.gradients) and np.abs(plain.gradients.numpy()).max() > 0
 
 
-def test_only_the_last_agent_is_slow_on_cores_as_on_devices() -> None:
-    made = job(device_seconds=0.005)
-    cores, devices = OnCores(d5.optimizers.ASGD(), 4), OnDevices(d5.optimizers.ASGD(), 4)
-    for contender in (cores, devices):
-        experiment = contender.experiment(made, "digits")
-        assert [experiment.pace(rank).factor() for rank in range(4)] == [1, 1, 1, 4]
-    assert (cores.name, devices.name) == ("ASGD[4]", "ASGD, devices[4]")
-
-
 # -- the recipe --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"steps": 0}, "steps"),
-        ({"core_steps": 1.5}, "core_steps"),
-        ({"factor": 0.5}, "factor"),
-        ({"device_seconds": 0}, "device_seconds"),
-        ({"device_seconds": math.nan}, "device_seconds"),
-        ({"model": 7}, "model"),
-        ({"model": "lanet"}, "did you mean 'lenet'"),
-        ({"batch_size": 0}, "batch_size"),
-        ({"comparisons": ((ThroughTorch(2),),)}, "OnCores, OnDevices, Simulated"),
-    ],
-)
-def test_a_wrong_value_is_refused(change: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
-        job(**change)
-
-
-def test_every_criterion_is_about_who_trains_and_everybody_is_in_one() -> None:
-    """Both asynchronous rules over both synchronous ones, in each of the three worlds."""
-    metrics = [criterion.metric for criterion in recipe.METRICS]
-    assert {vars(m)[key] for m in metrics for key in ("ours", "base")} == {c.name for c in job().contenders()}
-    assert len({metric.label for metric in metrics}) == len(metrics) == 3 * 2 * 2
-    assert {criterion.target for criterion in recipe.METRICS} == {3.0}
-
-
-@pytest.mark.slow
-def test_the_recipe_measures_everybody_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
-    few = ("--set", "steps=30", "--set", "warmup_steps=2", "--set", "pairs=1", "--json")
-    done = d5ray("run", "straggler_throughput", *few, seconds=280)
-    assert (done.code, done.json["verdict"]) == (2, "INCONCLUSIVE"), done
-    (run,) = list_runs(tmp_path / "runs")
-    counted = sql(
-        run,
-        "select scope, count(*) n from samples where metric = 'samples_per_second' and value > 0 "
-        "group by all",
-    )
-    assert {row["scope"]: row["n"] for row in counted.to_pylist()} == {c.name: 4 for c in job().contenders()}
-    assert not done.left()
