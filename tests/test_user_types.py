@@ -72,15 +72,11 @@ def short(shown: str) -> str:
     return re.sub(r"\w+\.", "", shown)
 
 
-def test_mypy_knows_the_types_of_what_a_user_touches(tmp_path: Path) -> None:
-    lines = said("mypy", CODE, tmp_path)
-    assert re.findall(r'Revealed type is "(.*)"', lines) == MYPY
-    assert "error" not in lines
-
-
-def test_pyright_knows_the_same_types(tmp_path: Path) -> None:
-    lines = said("pyright", CODE, tmp_path)
-    assert re.findall(r'Type of ".*" is "(.*)"', lines) == [short(shown) for shown in MYPY]
+@pytest.mark.parametrize("tool", ["mypy", "pyright"])
+def test_the_types_of_what_a_user_touches_are_known(tool: str, tmp_path: Path) -> None:
+    lines = said(tool, CODE, tmp_path)
+    shown = re.findall(r'(?:Revealed type|Type of ".*") is "(.*)"', lines)
+    assert shown == (MYPY if tool == "mypy" else [short(each) for each in MYPY])
     assert " error" not in lines.replace("0 errors", "")
 
 
