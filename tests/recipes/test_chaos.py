@@ -243,7 +243,7 @@ def test_forty_trials_end_as_promised(recipe: str, tmp_path: Path) -> None:
         "distributed": draw.choice(("AllreduceSGD", "DPSGD", "ADPSGD")),
         "communicator": draw.choice(("shared_memory", "socket")),
     }
-    drawn_from = {"settings": settings} if recipe is not SERVERS else {}
+    drawn_from: dict[str, Any] = {"settings": settings} if recipe is not SERVERS else {}
     endure(tmp_path, recipe, 40, None, victims=VICTIMS, **drawn_from)
 
 

@@ -17,7 +17,8 @@ from tests.recipes.comparing import job_of
 def small(**changes: Any) -> MicrobatchSteps:
     """A network of few parameters and large activations."""
     shape = {"network": "resnet8", "sample_shape": (3, 24, 24), "batch_size": 96, "steps": 1}
-    return job_of(recipe, **{**shape, "sizes": (8,), "share": 0.5, **changes})
+    made: MicrobatchSteps = job_of(recipe, **{**shape, "sizes": (8,), "share": 0.5, **changes})
+    return made
 
 
 def test_the_quickest_size_clearly_within_the_share_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
