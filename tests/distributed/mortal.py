@@ -1,10 +1,6 @@
-"""Agents in processes of their own, one of which kills itself in the midst of a step; and what they train"""
+"""What agents train that others join, leave or kill, what they have then, and processes of their own"""
 
 import multiprocessing
-import os
-import signal
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,17 +11,10 @@ import numpy as np
 
 import d5ray as d5
 from d5ray.agent.training_agent import TrainingAgent
-from d5ray.distributed.checkpoints.rollback import RestartPoint
-from d5ray.distributed.group.group import Group
-from d5ray.distributed.group.rendezvous import Rendezvous
-from d5ray.errors import D5Error
 from d5ray.frameworks.host import host_view
 from d5ray.networks.executors.executor import Allocate, Evaluation, Executor
 from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.slots import Slot
-from d5ray.training.events.event import Event
-from d5ray.training.events.moment import Moment
-from tests.agents import Rows
 
 Array = np.ndarray[Any, Any]
 FEATURES: Final = 64  # of a digit
@@ -64,7 +53,6 @@ class Weighted(Executor):
             announcer = self._announcer(on_ready)
             for number in reversed(range(len(self.slots))):
                 announcer.arrived(number)
-        self.ended = time.perf_counter()
         return float(self.gradients @ self.gradients)
 
     def evaluate(self, inputs: Array, labels: Array) -> Evaluation:
@@ -93,30 +81,6 @@ def weighted(model: object, model_kwargs: dict[str, Any], *, seed: int, **_: obj
     return Weighted(model_kwargs["elements"], seed)
 
 
-class Death(Event):
-    """SIGKILL to the agent's own process in an exchange, which begins when its gradient is there.
-
-    after: of how long the exchange of the step before took, when it dies.
-    """
-
-    def __init__(self, agent: int, at_step: int, after: float) -> None:
-        self.agent, self.at_step, self.after = agent, at_step, after
-
-    def before_step(self, moment: Moment) -> None:
-        if moment.rank == self.agent and moment.step == self.at_step:
-            assert isinstance(moment.executor, Weighted)
-            threading.Thread(
-                target=self._die, args=(moment.executor, time.perf_counter()), daemon=True
-            ).start()
-
-    def _die(self, executor: Weighted, now: float) -> None:
-        took = now - executor.ended
-        while executor.ended < now:
-            time.sleep(1e-5)
-        time.sleep(self.after * took)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 @dataclass
 class State:
     """What an agent has, as copies in host memory."""
@@ -137,17 +101,6 @@ class State:
         )
 
 
-@dataclass
-class Survivor:
-    """How it went with an agent that was left."""
-
-    stopped_at: int  # complete steps
-    agreed: RestartPoint | str  # str: the error
-    before: State  # when the group was formed again
-    after: State  # that many steps later
-    events: list[dict[str, Any]]
-
-
 def state_of(agent: TrainingAgent) -> State:
     executor, states = agent.executor, agent.connections.optimizer._states
     base = {
@@ -159,29 +112,6 @@ def state_of(agent: TrainingAgent) -> State:
         host_view(executor.untrained).copy(),
         int(executor.counters[0]),
     )
-
-
-def live(rank: int, experiment: d5.Experiment, group: Group, more: int, pipe: Connection) -> None:
-    """Train until a peer is lost; then form the group that comes by the pipe, and do that many steps more."""
-    rows = Rows()
-    agent = TrainingAgent(rank, experiment, "run", "node", rows)
-    agent.build(DIGITS)
-    agent.join(group)
-    pipe.send("joined")
-    outcome = agent.train(10_000)
-    pipe.send(outcome)
-    topology = d5.topologies.Complete(group.size - 1)
-    try:
-        agreed: RestartPoint | str = agent.rejoin(pipe.recv(), topology)
-    except D5Error as error:
-        pipe.send(str(error))
-        return
-    before = state_of(agent)
-    outcome_after = agent.train(more)
-    assert outcome_after.completed, outcome_after
-    pipe.send(Survivor(outcome.step, agreed, before, state_of(agent), rows.sent_events))
-    pipe.recv()
-    agent.leave()
 
 
 @contextmanager
@@ -212,27 +142,3 @@ def processes(count: int, target: Callable[..., None], *arguments: Any) -> Itera
 def said(pipe: Connection) -> Any:
     assert pipe.poll(SECONDS), f"nothing was said for {SECONDS:g} s"
     return pipe.recv()
-
-
-def killed(experiment: d5.Experiment, death: Death, more: int) -> list[Survivor | str]:
-    """Train an experiment until the death, then that many steps; how it went with those that are left."""
-    count = experiment.agents or 0
-    rendezvous = Rendezvous()
-    address = rendezvous.address
-    groups = [Group("mortal", 0, rank, count, address, timeout_seconds=30.0) for rank in range(count)]
-    left = [rank for rank in range(count) if rank != death.agent]
-    try:
-        with processes(count, live, [experiment] * count, groups, [more] * count) as members:
-            pipes = {rank: members[rank][1] for rank in left}
-            for pipe in pipes.values():
-                assert said(pipe) == "joined"
-            for pipe in pipes.values():
-                assert said(pipe).status == "peer_lost"
-            for index, pipe in enumerate(pipes.values()):
-                pipe.send(Group("mortal", 1, index, len(left), address, timeout_seconds=30.0))
-            found: list[Survivor | str] = [said(pipe) for pipe in pipes.values()]
-            for pipe in pipes.values():
-                pipe.send("leave")
-            return found
-    finally:
-        rendezvous.close()

@@ -1,6 +1,8 @@
 """Agents in threads that leave their group and form another one, as others die, go or come"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
 
 import d5ray as d5
 from d5ray.agent.training_agent import TrainingAgent
@@ -67,3 +69,20 @@ class Regrouped:
         for agent in self.agents:
             agent.leave()
         self.rendezvous.close()
+
+
+@pytest.fixture
+def regrouped() -> Iterator[Callable[..., Regrouped]]:
+    """Makes the agents of an experiment, who have joined and done so many steps; in the end they leave."""
+    made: list[Regrouped] = []
+
+    def make(wanted: d5.Experiment, steps: int = 0) -> Regrouped:
+        made.append(Regrouped(wanted))
+        made[-1].join()
+        if steps:
+            made[-1].train(steps)
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

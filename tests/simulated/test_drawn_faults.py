@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,12 +26,6 @@ RULES: dict[str, dict[str, Any]] = {
 }
 POLICIES = ("stop", "continue", "restart")
 SYNCHRONOUS = ("allreduce", "D-PSGD")
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of runs for each test."""
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
 
 
 def experiment(name: str, on_failure: str) -> d5.Experiment:
@@ -142,11 +135,3 @@ def test_drawn_trials_end_as_promised(name: str) -> None:
 def test_drawn_trials_with_newcomers_end_as_promised(name: str) -> None:
     """Likewise, where agents that died are replaced, in steps of which some are done without them."""
     assert endure(name, 8, 1, ("replace",), step_seconds=0.4) > 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RULES)
-def test_hundreds_of_drawn_trials_end_as_promised(name: str) -> None:
-    """Likewise."""
-    for seed in range(2, 22):
-        endure(name, 15, seed, POLICIES, step_seconds=1e-3)

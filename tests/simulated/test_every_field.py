@@ -1,7 +1,6 @@
 """Every field of `Experiment`: agents with real communicators beside simulated ones, or refused by name"""
 
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import networkx
@@ -23,59 +22,33 @@ PLAIN: dict[str, Any] = {
     "epochs": 2, "seed": 3, "communicator": "shared_memory", "timeout_seconds": 40.0,
 }  # fmt: skip
 SERVED = {"distributed": RULES.ParameterServerSGD()}
-CASES: dict[str, list[dict[str, Any]]] = {  # by field, what it is beside `PLAIN`
-    "model": [
-        {"model": torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))},
-        {"model": "lenet"},
-    ],
-    "dataset": [{"dataset": "digits"}],
-    "optimizer": [
-        {"optimizer": RULES.Adam(0.01)},
-        {"optimizer": RULES.Scheduled(RULES.SGD(0.1), learning_rate=SCHEDULES.Piecewise(0.1, {1: 0.01}))},
-    ],
-    "distributed": [
-        {"distributed": RULES.LocalSGD(7)},
-        {"distributed": RULES.DPSGD(), "topology": GRAPHS.Ring(3)},
-    ],
-    "topology": [{"distributed": RULES.DPSGD(), "topology": GRAPHS.Custom(networkx.path_graph(3))}],
-    "agents": [{"agents": 1}, {"agents": 4}],
+VALUES: dict[str, tuple[Any, ...]] = {  # by field, what it is beside `PLAIN`
+    "model": (torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)), "lenet"),
+    "dataset": ("digits",), "distributed": (RULES.LocalSGD(7),), "agents": (1, 4), "epochs": (3,),
+    "seed": (8,),
+    "optimizer": (
+        RULES.Adam(0.01), RULES.Scheduled(RULES.SGD(0.1), learning_rate=SCHEDULES.Piecewise(0.1, {1: 0.01}))
+    ),
+    "batch_size": (SCHEDULES.Piecewise(20, {1: 60}),), "model_kwargs": ({"hidden": (20,)},),
+    "loss": (torch.nn.CrossEntropyLoss(label_smoothing=0.1),), "executor": ("numpy",),
+    "executor_kwargs": ({"device": "cpu"},), "precision": ("float64", "bfloat16"), "accumulate": (2,),
+    "recompute": (True,), "train_sampler": (d5.samplers.OrderedSampler(), d5.samplers.ChoiceSampler()),
+    "transformations": ((d5.transformations.RandomFlip(),),), "prefetch": (0,), "encryption": (False,),
+    "threads": (2,), "cpus_per_agent": (2.0,), "gpus_per_agent": (0,), "timeout_seconds": (60.0,),
+    "stuck_seconds": (0.0,), "heartbeat_seconds": (1.0,),
+    "slow": ((d5.faults.Slowdown(agent=1, factor=1.5),),),
+    "events": ((d5.events.StopAfterSteps(5),), (d5.events.StopAtAccuracy(0.5),)), "evaluate": (False,),
+    "evaluate_test": (True,), "warmup_steps": (0,), "monitor_seconds": (0,), "mirror_seconds": (0,),
+    "save_model": ("mean",), "save_model_bytes": (10,), "name": ("another",),
+}  # fmt: skip
+DPSGD = {"distributed": RULES.DPSGD(), "topology": GRAPHS.Ring(3)}
+CASES: dict[str, list[dict[str, Any]]] = {
+    **{name: [{name: value} for value in values] for name, values in VALUES.items()},
+    "topology": [DPSGD, DPSGD | {"topology": GRAPHS.Custom(networkx.path_graph(3))}],
     "mesh": [{"mesh": d5.Mesh(3, stages=2), "agents": None}],
-    "batch_size": [{"batch_size": SCHEDULES.Piecewise(20, {1: 60})}],
-    "epochs": [{"epochs": 3}],
-    "seed": [{"seed": 8}],
-    "model_kwargs": [{"model_kwargs": {"hidden": (20,)}}],
-    "loss": [{"loss": torch.nn.CrossEntropyLoss(label_smoothing=0.1)}],
-    "executor": [{"executor": "numpy"}],
-    "executor_kwargs": [{"executor_kwargs": {"device": "cpu"}}],
-    "precision": [{"precision": name} for name in ("float64", "bfloat16")],
-    "accumulate": [{"accumulate": 2}],
-    "recompute": [{"recompute": True}],
     "dataset_kwargs": [{"dataset": "digits", "dataset_kwargs": {"test_fraction": 0.3}}],
-    "train_sampler": [
-        {"train_sampler": d5.samplers.OrderedSampler()},
-        {"train_sampler": d5.samplers.ChoiceSampler()},
-    ],
-    "transformations": [{"transformations": (d5.transformations.RandomFlip(),)}],
-    "prefetch": [{"prefetch": 0}],
     "servers": [SERVED | {"servers": d5.Servers(shards=2)}],
     "communicator": [{"communicator": "socket", "agents": 2}],  # of three, sockets add others first
-    "encryption": [{"encryption": False}],
-    "threads": [{"threads": 2}],
-    "cpus_per_agent": [{"cpus_per_agent": 2.0}],
-    "gpus_per_agent": [{"gpus_per_agent": 0}],
-    "timeout_seconds": [{"timeout_seconds": 60.0}],
-    "stuck_seconds": [{"stuck_seconds": 0.0}],
-    "heartbeat_seconds": [{"heartbeat_seconds": 1.0}],
-    "slow": [{"slow": (d5.faults.Slowdown(agent=1, factor=1.5),)}],
-    "events": [{"events": (d5.events.StopAfterSteps(5),)}, {"events": (d5.events.StopAtAccuracy(0.5),)}],
-    "evaluate": [{"evaluate": False}],
-    "evaluate_test": [{"evaluate_test": True}],
-    "warmup_steps": [{"warmup_steps": 0}],
-    "monitor_seconds": [{"monitor_seconds": 0}],
-    "mirror_seconds": [{"mirror_seconds": 0}],
-    "save_model": [{"save_model": "mean"}],
-    "save_model_bytes": [{"save_model_bytes": 10}],
-    "name": [{"name": "another"}],
 }
 OF_THE_DRIVER = {  # on Ray and simulated: tests/actors/group/test_faults.py, test_replacing.py, and beside it
     "on_failure", "min_agents", "max_failures", "keep_batch", "scale_rate", "orphans", "late",
@@ -84,12 +57,6 @@ COMPILED = {"compile"}  # the same executor in both; it takes minutes
 REFUSED = {"mesh"}
 
 Rows = dict[tuple[int, int, str], float]  # what was measured, by rank, step and metric
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of runs for each test."""
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
 
 
 def measured(rows: list[dict[str, Any]]) -> Rows:

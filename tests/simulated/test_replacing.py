@@ -1,7 +1,6 @@
 """Claims about simulations whose agents are replaced while the others train on: events and numbers"""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,12 +20,6 @@ from tests.distributed.regrouped import Regrouped
 
 STEP_SECONDS = 0.5  # a newcomer comes four steps after a death
 NO_NETWORK = d5.simulation.UniformLinks(latency_seconds=0.0, bytes_per_second=1e30)
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of runs for each test."""
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
 
 
 def simulated(plan: d5.Faults, **values: Any) -> SimulatedGroup:
@@ -153,22 +146,17 @@ def test_too_few_survivors_wait_for_newcomers_or_end_the_run() -> None:
 
 
 def test_a_newcomer_that_is_not_ready_before_the_end_comes_in_the_next_training() -> None:
-    """The training ends without it; the one after it takes it in."""
-    with simulated(d5.Faults().kill(agent=1, at_step=3)) as group:
-        assert group.train(5, progress=False).completed
-        assert group.left == [0, 2]
-        assert group.train(10, progress=False).completed
-        assert_computed(group, [(3, 2), (7, 3)])
-
-
-def test_a_newcomer_that_never_comes_is_told_of() -> None:
-    """The run ends two steps after the death, and a newcomer takes four."""
-    with simulated(d5.Faults().kill(agent=1, at_step=3)) as group:
-        assert group.train(5, progress=False).completed
+    """A newcomer takes four steps, the training ends two after the death; if it never comes, that is told."""
+    for more in (True, False):
+        with simulated(d5.Faults().kill(agent=1, at_step=3)) as group:
+            assert group.train(5, progress=False).completed
+            assert group.left == [0, 2]
+            if more:
+                assert group.train(10, progress=False).completed
+                assert_computed(group, [(3, 2), (7, 3)])
     assert told(group, "agent_did_not_come") == [("agent_did_not_come", 1, -1)]
-    assert any(
-        "agent 1 did not come" in line for line in disturbances(d5.Run(group.folder).tables()["events"])
-    )
+    events = d5.Run(group.folder).tables()["events"]
+    assert any("agent 1 did not come" in line for line in disturbances(events))
 
 
 def test_a_run_is_resized_on_purpose() -> None:

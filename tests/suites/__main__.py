@@ -34,7 +34,6 @@ NUMERIC = (
         "tests/training/optimizers/test_deep500_rules.py",
         "tests/training/optimizers/test_optimizer_rules.py",
         "tests/distributed/optimizers/test_optimizers_simulated.py",
-        "tests/distributed/optimizers/test_invariants.py",
         "tests/distributed/optimizers/test_invariants_after_deaths.py",
     )),
 )  # fmt: skip

@@ -1,6 +1,5 @@
 """Claims about agents that become fewer and more: what they compute is what NumPy does with that many"""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import d5ray as d5
 from d5ray.archive.unfinished import GoingOn
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from tests.distributed.mortal import DIGITS, gradient, state_of, weighted
-from tests.distributed.regrouped import Regrouped
 from tests.together import together
 
 PLANNED, BATCH, SEED = 3, 120, 5  # 1438 samples are 4 steps of 360, the last of 358
@@ -58,31 +56,14 @@ class Reference:
                 self.epoch, self.done = self.epoch + 1, 0
 
 
-@pytest.fixture
-def changing() -> Iterator[Any]:
-    made: list[Regrouped] = []
-
-    def make(wanted: d5.Experiment) -> Regrouped:
-        made.append(Regrouped(wanted))
-        made[-1].join()
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
 @pytest.mark.parametrize("scale_rate", ["none", "linear", "sqrt"])
 @pytest.mark.parametrize("keep_batch", ["agent", "global"])
 def test_fewer_and_more_agents_compute_what_numpy_does(
-    keep_batch: str, scale_rate: str, changing: Any
+    keep_batch: str, scale_rate: str, regrouped: Any
 ) -> None:
-    """3, 2, 1 and 3 agents again: one model, momentum and rate of the schedule, each sample of an epoch once.
-
-    The newcomers have the same bits as those that stayed, and the rate follows the samples of a step.
-    """
+    """3, 2, 1 and 3 agents again: one model, momentum and scheduled rate, each sample of an epoch once."""
     wanted = experiment(keep_batch=keep_batch, scale_rate=scale_rate)
-    group = changing(wanted)
+    group = regrouped(wanted)
     reference = Reference(wanted, group.agents[0].flat_parameters().astype(np.float64))
     for size, steps in ((3, 2), (2, 3), (1, 2), (3, 6)):
         if size != len(group.agents):
@@ -96,17 +77,17 @@ def test_fewer_and_more_agents_compute_what_numpy_does(
     assert (place.epoch, place.samples) == (reference.epoch, reference.done) and place.epoch >= 1
 
 
-def test_a_checkpoint_after_a_change_knows_how_far_the_epoch_is(changing: Any, tmp_path: Path) -> None:
+def test_a_checkpoint_after_a_change_knows_how_far_the_epoch_is(regrouped: Any, tmp_path: Path) -> None:
     """Three agents, then two, then three: who goes on from there has the bits of who was never stopped."""
     event = d5.events.Checkpoint(tmp_path, every_steps=4, keep=9)
-    before = changing(experiment(events=(event,)))
+    before = regrouped(experiment(events=(event,)))
     before.train(1)
     before.change(2)
     before.train(1)
     before.change(3)
     before.train(2)  # which ends at the fourth step
     before.train(3)
-    after = changing(experiment(events=(event,)))
+    after = regrouped(experiment(events=(event,)))
     together(lambda at: after.agents[at].resume(str(tmp_path), 4), PLANNED)
     after.train(3)
     for one, other in zip(before.agents, after.agents, strict=True):
@@ -115,14 +96,14 @@ def test_a_checkpoint_after_a_change_knows_how_far_the_epoch_is(changing: Any, t
 
 
 def test_a_run_that_died_as_it_closed_goes_on_before_its_end_wherever_that_came(
-    changing: Any, tmp_path: Path
+    regrouped: Any, tmp_path: Path
 ) -> None:
     """With two agents for a step an epoch took five: the run ended after 13 steps, and 12 were planned.
 
     What it saved at its end leaves nothing to do; what it saved at step 12 leaves a step.
     """
     wanted = experiment(events=(d5.events.Checkpoint(tmp_path, every_steps=4, keep=9),))
-    group = changing(wanted)
+    group = regrouped(wanted)
     planned = group.agents[0].data.epochs
     for agents, steps in ((3, 1), (2, 1), (3, 11)):
         if agents != len(group.agents):

@@ -1,19 +1,22 @@
-"""Claims about the checksum that agents compare: who differs is named, and healthy agents never do"""
+"""Claims about the checksum that agents compare: its formula, who differs is named, healthy ones never do"""
 
 import json
 from typing import Any, final
 
 import numpy as np
 import pytest
+import torch
 
 import d5ray as d5
 from d5ray.agent.outcome import Outcome
 from d5ray.distributed.buffers import SynchronizedBuffers
+from d5ray.distributed.checkpoints import checksum as module
+from d5ray.distributed.checkpoints.checksum import BLOCK, LOW, MULTIPLIER, checksum
 from d5ray.distributed.checkpoints.equality import CHECK_STEPS, Divergence
 from d5ray.errors import AgentError
 from d5ray.frameworks.host import host_view
 from tests.agents import Rows, agents_in_threads
-from tests.distributed.checkpoints.test_rollback import experiment, trained  # noqa: F401 - a fixture
+from tests.distributed.checkpoints.test_rollback import experiment
 from tests.distributed.every_optimizer import EVERY
 from tests.distributed.mortal import DIGITS
 from tests.distributed.regrouped import Regrouped
@@ -41,7 +44,6 @@ class OneUlp(d5.DistributedOptimizer):
             x[7] = np.nextafter(x[7], np.inf, dtype=x.dtype)
 
 
-@final
 class Apart(d5.DistributedOptimizer):
     """Agents that hear nothing of each other, and do not say so: one model is what they claim."""
 
@@ -49,11 +51,8 @@ class Apart(d5.DistributedOptimizer):
         self.apply(self.gradient(batch))
 
 
-class SaysSo(d5.DistributedOptimizer):
+class SaysSo(Apart):
     invariant = "one model"
-
-    def step(self, batch: d5.Batch) -> None:
-        self.apply(self.gradient(batch))
 
 
 class TakesItBack(SaysSo):
@@ -70,10 +69,7 @@ def outcomes_of(wanted: d5.Experiment, *steps: int) -> tuple[list[list[Outcome]]
 
 @pytest.mark.parametrize("communicator", ["shared_memory", "socket"])
 def test_an_agent_that_differs_by_one_ulp_is_named_at_the_next_check(communicator: str) -> None:
-    """On every agent, with the step of the check and the one before, and in an event with all checksums.
-
-    It is the step right before the check: later ones may round the difference away.
-    """
+    """On every agent, with the step of the check and the one before, and in an event with all checksums."""
     rule, at = OneUlp(rank=1, at_step=2 * CHECK_STEPS - 1), 2 * CHECK_STEPS
     wanted = experiment(distributed=rule, agents=3, communicator=communicator, model_kwargs={"elements": 50})
     (outcomes,), rows = outcomes_of(wanted, 3 * CHECK_STEPS)
@@ -90,20 +86,13 @@ def test_an_agent_that_differs_by_one_ulp_is_named_at_the_next_check(communicato
 
 
 def test_the_end_of_every_training_is_a_check() -> None:
-    wanted = experiment(distributed=OneUlp(0, 11), agents=3, model_kwargs={"elements": 50})
+    """Of two agents both are named; of more those that differ from more than half, else all."""
+    wanted = experiment(distributed=OneUlp(0, 11), agents=2, model_kwargs={"elements": 50})
     (first, second), _ = outcomes_of(wanted, 5, 7)
     assert all(outcome.completed for outcome in first)
     assert {(outcome.status, outcome.step) for outcome in second} == {("failed", 12)}
-    assert "TrainingAgent(rank=0) has" in second[2].reason and "equal after step 5" in second[2].reason
-
-
-def test_of_two_agents_both_are_named() -> None:
-    (outcomes,), _ = outcomes_of(experiment(distributed=OneUlp(0, 4), agents=2), 5)
-    assert "TrainingAgent(rank=0) has" in outcomes[0].reason
-    assert "TrainingAgent(rank=1) has" in outcomes[0].reason
-
-
-def test_most_agents_are_right_where_more_than_half_are_equal() -> None:
+    for words in ("TrainingAgent(rank=0) has", "TrainingAgent(rank=1) has", "equal after step 5"):
+        assert words in second[1].reason
     assert Divergence(2, 1, {0: "a", 3: "b", 4: "a", 5: "c"}).differ == (0, 3, 4, 5)
     assert Divergence(2, 1, {0: "a", 3: "b", 4: "a"}).differ == (3,)
 
@@ -115,9 +104,9 @@ def test_a_rule_that_claims_no_one_model_is_not_compared() -> None:
         assert {outcome.status for outcome in outcomes} == {status}
 
 
-def test_agents_that_differed_before_a_death_are_not_silently_made_equal(trained: Any) -> None:  # noqa: F811
+def test_agents_that_differed_before_a_death_are_not_silently_made_equal(regrouped: Any) -> None:
     """The state that would be taken over is compared first."""
-    group: Regrouped = trained(experiment(distributed=OneUlp(9, 0), agents=4), 4)
+    group: Regrouped = regrouped(experiment(distributed=OneUlp(9, 0), agents=4), 4)
     astray = group.agents[1]
     astray.executor.parameters[5] += 1e-9
     astray.connections.commit(4)
@@ -150,14 +139,37 @@ def test_healthy_agents_never_differ(name: str, base: d5.Optimizer) -> None:
         assert compared >= 2
 
 
-def test_it_compares_no_more_often_than_it_says() -> None:
-    """Between two checks nothing travels but the rule's own exchange."""
+SIZES = (1, 2, 3, 1001, 2 * BLOCK, 2 * BLOCK + 1, 8 * BLOCK + 7)
 
-    def operations(steps: int) -> int:
-        with agents_in_threads(experiment(agents=2, model_kwargs={"elements": 50}), DIGITS) as (agents, _):
-            together(lambda rank: agents[rank].train(steps), 2)
-            return agents[0].connections.communication.traffic.operations  # type: ignore[union-attr]
 
-    base = operations(1)
-    assert operations(CHECK_STEPS - 1) - base == CHECK_STEPS - 2
-    assert operations(2 * CHECK_STEPS + 1) - base == 2 * CHECK_STEPS + 2
+def by_hand(values: np.ndarray) -> int:
+    """The formula in Python's integers."""
+    data = values.tobytes()
+    whole = len(data) // 8
+    words = [int.from_bytes(data[8 * at : 8 * at + 8], "little") for at in range(whole)]
+    total = 0
+    for begin in range(0, len(words) - len(words) % BLOCK + 1, BLOCK):
+        block = words[begin : begin + BLOCK]
+        total = MULTIPLIER * total + sum(((i + 1) * MULTIPLIER & LOW | 1) * v for i, v in enumerate(block))
+    return (MULTIPLIER * total + int.from_bytes(data[8 * whole :], "little")) & LOW
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "uint8"])
+@pytest.mark.parametrize("size", SIZES)
+def test_it_is_the_formula(size: int, dtype: str) -> None:
+    values = (np.random.default_rng(size).standard_normal(size) * 100).astype(dtype)
+    assert checksum(values) == by_hand(values)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_tensors_of_pytorch_have_that_of_their_bytes(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In host memory as NumPy has it; on a device, whose operations are PyTorch's own, too."""
+    tensor = torch.randn(size)
+    expected = checksum(tensor.numpy())
+    assert checksum(tensor) == expected
+    monkeypatch.setattr(module, "on_device", lambda array: isinstance(array, torch.Tensor))
+    assert checksum(tensor) == expected
+    half = tensor.to(torch.bfloat16)
+    found = checksum(half)
+    monkeypatch.undo()
+    assert checksum(half) == found != expected

@@ -128,8 +128,9 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_manifest_knows_every_share(saved: Path) -> None:
-    """The tensors of a replica's files are those of the whole network, each once."""
+def test_the_manifest_knows_every_share(saved: Path, tmp_path: Path) -> None:
+    """The tensors of a replica's files are those of the whole network, each once; of agents with whole
+    networks it names the tensors, and nothing of shares."""
     manifest = CheckpointFolder(str(saved)).manifest(2)
     assert sorted(manifest["files"]) == [f"agent-{rank}.safetensors" for rank in range(4)]
     whole = {name: value.shape for name, value in network().parameters.items()}
@@ -137,17 +138,16 @@ def test_the_manifest_knows_every_share(saved: Path) -> None:
         files = [manifest["files"][f"agent-{2 * replica + stage}.safetensors"] for stage in range(2)]
         listed = [(name, tuple(shape)) for file in files for name, _, shape in file["tensors"]]
         assert dict(listed) == whole and len(listed) == len(whole)
-
-
-def test_a_checkpoint_that_lacks_a_share_is_refused(saved: Path) -> None:
-    """One stage's file is cut short: all agents say so, or lose who does."""
-    file = saved / "step-00000002" / "agent-3.safetensors"
-    file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(StorageError, match=r"agent-3\.safetensors is damaged"):
-        course(experiment(mesh=d5.Mesh(2, 2)), 1, Checkpoints(str(saved), 2))
+    event = d5.events.Checkpoint(tmp_path / "whole", every_steps=2)
+    course(experiment(agents=2, evaluate=False, events=(event,)), 2)
+    manifest = CheckpointFolder(str(tmp_path / "whole")).manifest(2)
+    assert manifest["format"] == 2 and manifest["agents"] == 2
+    assert [name for name, _, _ in manifest["tensors"]] == list(whole)
+    assert all(file.keys() == {"bytes", "crc32"} for file in manifest["files"].values())
 
 
 def test_another_mesh_is_refused_with_the_one_that_fits(saved: Path) -> None:
+    """And a checkpoint that lacks a share: all agents say so, or lose who does."""
     found = Checkpoints(str(saved), 2)
     found.check(experiment(mesh=d5.Mesh(2, 2), epochs=9).describe())
     for mesh in (d5.Mesh(2, 3), d5.Mesh(1, 4)):
@@ -159,13 +159,8 @@ def test_another_mesh_is_refused_with_the_one_that_fits(saved: Path) -> None:
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"agents": 2}))
     with pytest.raises(ConfigurationError, match="was written by 2 agents, when others had died"):
         course(experiment(mesh=d5.Mesh(2, 2)), 1, found)
-
-
-def test_the_manifest_of_agents_with_whole_networks_names_the_tensors(tmp_path: Path) -> None:
-    """It says that they are in the second format, and nothing of shares of networks."""
-    event = d5.events.Checkpoint(tmp_path, every_steps=2)
-    course(experiment(agents=2, evaluate=False, events=(event,)), 2)
-    manifest = CheckpointFolder(str(tmp_path)).manifest(2)
-    assert manifest["format"] == 2 and manifest["agents"] == 2
-    assert [name for name, _, _ in manifest["tensors"]] == list(network().parameters)
-    assert all(file.keys() == {"bytes", "crc32"} for file in manifest["files"].values())
+    file = saved / "step-00000002" / "agent-3.safetensors"
+    file.write_bytes(file.read_bytes()[:-5])
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"agents": 4}))
+    with pytest.raises(StorageError, match=r"agent-3\.safetensors is damaged"):
+        course(experiment(mesh=d5.Mesh(2, 2)), 1, found)

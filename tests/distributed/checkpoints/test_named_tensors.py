@@ -17,7 +17,6 @@ from d5ray.distributed.checkpoints.named_tensors import OWN, fill_model, model_a
 from d5ray.errors import ConfigurationError, StorageError
 from d5ray.metrics.record.tensor_file import parsed
 from tests.archive.trained_models import Awkward
-from tests.conftest import d5ray
 from tests.distributed.checkpoints import former_format
 from tests.distributed.quadratic import QuadraticExecutor
 
@@ -32,23 +31,34 @@ def experiment(**changes: Any) -> d5.Experiment:
     return d5.Experiment(**(values | changes))
 
 
-def test_pytorch_reads_the_model_out_of_a_checkpoint(tmp_path: Path) -> None:
-    """By safetensors: every tensor of the module, tied and frozen ones too, as the agents have them then."""
-    with d5.simulate(experiment(events=d5.events.Checkpoint(tmp_path, every_steps=5))) as group:
+def test_a_model_comes_out_of_a_checkpoint(tmp_path: Path) -> None:
+    """Every tensor of the module, tied and frozen ones too, as the agents have them then: by safetensors, and
+    as out of a run. Of the first format they say why not."""
+    with d5.simulate(experiment(events=d5.events.Checkpoint(every_steps=5))) as group:
         group.train(5, progress=False)
         wanted = group.state_dict(0)
-    file = tmp_path / "step-00000005" / "agent-0.safetensors"
-    tensors = load_file(file)
-    module = Awkward()
+    path = group.folder / "checkpoints" / "step-00000005"
+    file = path / "agent-0.safetensors"
+    tensors, module = load_file(file), Awkward()
     found = module.load_state_dict(tensors, strict=False)
-    assert not found.missing_keys
-    assert all(name.startswith(OWN) for name in found.unexpected_keys)
-    state = module.state_dict()
-    names = [name for name, _ in module.named_parameters()]
-    assert all(torch.equal(state[name], wanted[name]) for name in names)
+    assert not found.missing_keys and all(name.startswith(OWN) for name in found.unexpected_keys)
+    names = [name for name, _ in module.named_parameters()]  # statistics are not averaged by then
+    state = checkpoint_state(path)
+    assert state.step == 5 and set(wanted) == set(state.state_dict())
+    for each in (module.state_dict(), state.state_dict()):
+        assert all(torch.equal(each[name], wanted[name]) for name in names)
     with safe_open(file, "pt") as opened:
         assert opened.metadata()["format"] == "pt"  # what Hugging Face asks for
     assert {*load_file(file.with_name("agent-1.safetensors"))} < {*tensors}  # without what all have alike
+    for place in (path, path.parent):
+        loaded = d5.load_model(place)
+        assert isinstance(loaded, Awkward) and torch.equal(loaded.head.weight, wanted["head.weight"])
+    written = export_model(path, "state_dict", tmp_path / "model.pt")
+    assert torch.equal(torch.load(written, weights_only=True)["head.weight"], wanted["head.weight"])
+    with pytest.raises(StorageError, match="of the first format, which has no tensors by name"):
+        checkpoint_state(former_format.FOLDER)
+    with pytest.raises(ConfigurationError, match="no complete checkpoint"):
+        checkpoint_state(tmp_path / "none")
 
 
 def test_a_checkpoint_of_the_first_format_is_resumed_bit_for_bit(tmp_path: Path) -> None:
@@ -69,31 +79,6 @@ def test_a_checkpoint_of_the_first_format_is_resumed_bit_for_bit(tmp_path: Path)
             assert json.loads(text)["now"]["step"] == former_format.STEP
         outcome = group.train(progress=False)
     assert outcome.completed and outcome.step == 2 * group.built.steps_per_epoch
-
-
-def test_a_model_comes_out_of_a_checkpoint(tmp_path: Path) -> None:
-    """`d5ray export` and `load_model` take one as they take a run; of the first format they say why not."""
-    event = d5.events.Checkpoint(every_steps=5)
-    with d5.simulate(experiment(events=event)) as group:
-        group.train(5, progress=False)
-        wanted = group.state_dict(0)
-    path = group.folder / "checkpoints" / "step-00000005"
-    state = checkpoint_state(path)
-    found = state.state_dict()
-    assert state.step == 5 and set(wanted) == set(found)
-    names = [name for name, _ in Awkward().named_parameters()]  # statistics are not averaged by then
-    assert all(torch.equal(wanted[name], found[name]) for name in names)
-    with pytest.raises(StorageError, match="of the first format, which has no tensors by name"):
-        checkpoint_state(former_format.FOLDER)
-    for place in (path, path.parent):
-        module = d5.load_model(place)
-        assert isinstance(module, Awkward) and torch.equal(module.head.weight, wanted["head.weight"])
-    written = export_model(path, "state_dict", tmp_path / "model.pt")
-    assert torch.equal(torch.load(written, weights_only=True)["head.weight"], wanted["head.weight"])
-    done = d5ray("export", str(path), "--to", "onnx", "--out", str(tmp_path / "model.onnx"))
-    assert done.code == 0, done.err
-    with pytest.raises(ConfigurationError, match="no complete checkpoint"):
-        checkpoint_state(tmp_path / "none")
 
 
 def test_an_executor_of_ones_own_without_names_of_its_state_comes_back() -> None:

@@ -1,6 +1,5 @@
 """Claims about groups formed again after a death: agents that train one model have one, to the last bit"""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,14 +8,11 @@ import pytest
 
 import d5ray as d5
 from d5ray.agent.training_agent import TrainingAgent
-from d5ray.distributed.checkpoints.rollback import Committed, RestartPoint
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.frameworks.host import host_view
-from tests.agents import Rows
 from tests.distributed.every_optimizer import EVERY
-from tests.distributed.mortal import DIGITS, Death, State, Survivor, gradient, killed, state_of, weighted
-from tests.distributed.regrouped import Regrouped
+from tests.distributed.mortal import DIGITS, State, gradient, state_of, weighted
 from tests.together import together
 
 AGENTS, MORE, BATCH, SEED = 4, 4, 16, 5
@@ -30,15 +26,6 @@ def experiment(**values: Any) -> d5.Experiment:
         "on_failure": "continue", "communicator": "socket", "timeout_seconds": 30.0,
     }  # fmt: skip
     return d5.Experiment(**(given | values))
-
-
-# -- deaths in the midst of an allreduce -----------------------------------------------------------------
-
-
-def death_of(seed: int) -> Death:
-    """Of an agent drawn from the seed, at a step and an instant of its exchange likewise."""
-    rng = np.random.default_rng([17, seed])
-    return Death(int(rng.integers(AGENTS)), int(rng.integers(3, 9)), float(rng.uniform(0.0, 1.0)))
 
 
 def in_numpy(optimizer: d5.Optimizer, ranks: list[int], state: State, step: int, steps: int) -> State:
@@ -72,69 +59,10 @@ def in_numpy(optimizer: d5.Optimizer, ranks: list[int], state: State, step: int,
     return replace(state, x=x)
 
 
-def survive(backend: str, seed: int) -> None:
-    """One death: all survivors are equal, not behind any of them, and go on as NumPy does from there."""
-    optimizer = ADAM if seed % 2 else MOMENTUM
-    death = death_of(seed)
-    found = killed(experiment(optimizer=optimizer, communicator=backend, events=(death,)), death, MORE)
-    left = [each for each in found if isinstance(each, Survivor)]
-    assert len(left) == AGENTS - 1, found
-    ranks = [rank for rank in range(AGENTS) if rank != death.agent]
-    first = left[0]
-    for each in left:
-        assert isinstance(each.agreed, RestartPoint) and isinstance(first.agreed, RestartPoint)
-        assert each.agreed == first.agreed and len(each.agreed.sha256) == 64
-        assert each.agreed.step == max(each.agreed.steps) == max(other.stopped_at for other in left)
-        assert each.before.base and each.before.same(first.before)
-        assert each.after.same(replace(first.after, untrained=each.after.untrained))
-        (event,) = (event for event in each.events if event["name"] == "agreed")
-        assert event["step"] == each.agreed.step and each.agreed.sha256 in event["detail"]
-    expected = in_numpy(optimizer, ranks, first.before, first.agreed.step, MORE)  # type: ignore[union-attr]
-    np.testing.assert_allclose(first.after.x, expected.x, rtol=1e-11, atol=1e-13)
-    assert np.abs(first.after.x - first.before.x).max() > 1e-3
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("seed", range(8))
-def test_survivors_of_a_death_in_an_allreduce_over_sockets_are_equal(seed: int) -> None:
-    """Parameters, momentum or Adam's moments, buffers and step, to the last bit."""
-    survive("socket", seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8, 58))
-def test_fifty_deaths_in_an_allreduce_over_sockets(seed: int) -> None:
-    """The same; without an agreement about half of these deaths leave survivors at different steps."""
-    survive("socket", seed)
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_survivors_of_a_death_in_an_allreduce_over_shared_memory_are_equal(seed: int) -> None:
-    survive("shared_memory", seed)
-
-
-# -- every rule, in threads ------------------------------------------------------------------------------
-
 DIFFER = {
     "D-PSGD", "D-PSGD on a one-peer graph", "adapt, then combine", "consistent neighbours",
     "gradient tracking", "exact diffusion", "stochastic gradient push", "CHOCO-SGD",
 }  # fmt: skip
-
-
-@pytest.fixture
-def trained() -> Iterator[Any]:
-    """Agents of an experiment that have done so many steps."""
-    made: list[Regrouped] = []
-
-    def make(wanted: d5.Experiment, steps: int) -> Regrouped:
-        made.append(Regrouped(wanted))
-        made[-1].join()
-        made[-1].train(steps)
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
 
 
 def spoil(agent: TrainingAgent, seed: int) -> None:
@@ -149,12 +77,9 @@ def spoil(agent: TrainingAgent, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_every_rule_goes_on_with_one_model_or_with_every_agents_own(name: str, trained: Any) -> None:
+def test_every_rule_goes_on_with_one_model_or_with_every_agents_own(name: str, regrouped: Any) -> None:
     """What an interrupted step left is nobody's: all have the source's state, or each its own, as it was
-    when they had met last.
-
-    The rules whose agents are meant to differ are named; all others say so by their common hash.
-    """
+    when they had met last."""
     entry = EVERY[name]
     wanted = experiment(
         distributed=entry.rule, topology=entry.topology, agents=entry.topology.agents, optimizer=MOMENTUM,
@@ -163,7 +88,7 @@ def test_every_rule_goes_on_with_one_model_or_with_every_agents_own(name: str, t
     if name == "PowerSGD":
         wanted = replace(wanted, model="lenet", executor="torch", model_kwargs={})
     met = max(steps for steps in range(6) if entry.rule.meets_after(steps))
-    group = trained(wanted, met)
+    group = regrouped(wanted, met)
     left = group.agents[:-1]
     before = [agent.flat_parameters() for agent in left]
     group.train(5 - met)
@@ -181,9 +106,27 @@ def test_every_rule_goes_on_with_one_model_or_with_every_agents_own(name: str, t
     assert all(outcome.completed and outcome.step == met + 3 for outcome in outcomes), outcomes
 
 
-def test_the_furthest_is_the_source_and_of_several_the_first(trained: Any) -> None:
+@pytest.mark.parametrize("optimizer", [MOMENTUM, ADAM], ids=repr)
+def test_survivors_are_equal_and_go_on_as_numpy_does(optimizer: d5.Optimizer, regrouped: Any) -> None:
+    """Parameters, momentum or moments, buffers and step, to the last bit; without the dead one's share."""
+    group = regrouped(experiment(optimizer=optimizer), 5)
+    ranks = [0, 2, 3]
+    left = [group.agents[rank] for rank in ranks]
+    agreed = group.rejoin(left, d5.topologies.Complete(3))
+    assert len(agreed[0].sha256) == 64 and all(each == agreed[0] for each in agreed)
+    before = [state_of(agent) for agent in left]
+    assert before[0].base and all(each.same(before[0]) for each in before)
+    assert all(outcome.completed for outcome in together(lambda at: left[at].train(MORE), len(left)))
+    first, *others = [state_of(agent) for agent in left]
+    assert all(each.same(replace(first, untrained=each.untrained)) for each in others)
+    expected = in_numpy(optimizer, ranks, before[0], agreed[0].step, MORE)
+    np.testing.assert_allclose(first.x, expected.x, rtol=1e-11, atol=1e-13)
+    assert np.abs(first.x - before[0].x).max() > 1e-3
+
+
+def test_the_furthest_is_the_source_and_of_several_the_first(regrouped: Any) -> None:
     """One that did a step more is taken from, by survivors and by one that was started again."""
-    group = trained(experiment(agents=3), 4)
+    group = regrouped(experiment(agents=3), 4)
     ahead = group.agents[1]
     ahead.connections.committed.keep(5, ahead.connections.optimizer, ahead.executor)
     ahead.executor.parameters += 1.0
@@ -199,10 +142,10 @@ def test_the_furthest_is_the_source_and_of_several_the_first(trained: Any) -> No
     group.agents[2] = fresh
 
 
-def test_the_residual_of_error_feedback_stays_with_its_agent(trained: Any) -> None:
+def test_the_residual_of_error_feedback_stays_with_its_agent(regrouped: Any) -> None:
     """What an agent has not sent yet is its own; Q, by which all project, is everyone's."""
     rule = d5.optimizers.CompressedSGD(d5.compression.ErrorFeedback(d5.compression.TopK(16, bucket=512)))
-    group = trained(experiment(distributed=rule, agents=3, optimizer=d5.optimizers.SGD(0.05)), 4)
+    group = regrouped(experiment(distributed=rule, agents=3, optimizer=d5.optimizers.SGD(0.05)), 4)
     left = group.agents[:2]
     residuals = [agent.connections.optimizer.memory["residual"].copy() for agent in left]
     assert np.abs(residuals[0] - residuals[1]).max() > 1e-6
@@ -211,23 +154,9 @@ def test_the_residual_of_error_feedback_stays_with_its_agent(trained: Any) -> No
         assert np.array_equal(agent.connections.optimizer.memory["residual"], expected)
 
 
-def test_the_outer_momentum_survives(trained: Any) -> None:
-    """DiLoCo's outer state, and the model its period began with."""
-    group = trained(experiment(distributed=d5.optimizers.DiLoCo(2), agents=3), 5)
-    left = group.agents[:2]
-    common = left[0].connections.optimizer.common.copy()
-    outer = {name: np.array(value) for name, value in left[0].connections.optimizer.outer_state.items()}
-    assert any(np.abs(value).max() > 0 for value in outer.values())
-    group.rejoin(left, d5.topologies.Complete(2))
-    for agent in left:
-        assert np.array_equal(agent.connections.optimizer.common, common)
-        for name, value in outer.items():
-            assert np.array_equal(agent.connections.optimizer.outer_state[name], value)
-
-
-def test_a_share_of_the_base_optimizers_state_that_died_is_said_to_begin_anew(trained: Any) -> None:
+def test_a_share_of_the_base_optimizers_state_that_died_is_said_to_begin_anew(regrouped: Any) -> None:
     """ZeRO's: the dead agent had the only copy of its slice."""
-    group = trained(experiment(distributed=d5.optimizers.ShardedAllreduceSGD(), agents=3), 4)
+    group = regrouped(experiment(distributed=d5.optimizers.ShardedAllreduceSGD(), agents=3), 4)
     agreed = group.rejoin(group.agents[:2], d5.topologies.Complete(2))
     assert [each.anew for each in agreed] == [("the base optimizer's state, a share of which died",)] * 2
 
@@ -254,9 +183,9 @@ class NotAlike(d5.DistributedOptimizer):
         self.apply(gradient)
 
 
-def test_agents_that_differ_end_with_an_error_that_names_them(trained: Any) -> None:
+def test_agents_that_differ_end_with_an_error_that_names_them(regrouped: Any) -> None:
     """On every agent, and never silently."""
-    group = trained(experiment(distributed=NotAlike(), agents=3), 3)
+    group = regrouped(experiment(distributed=NotAlike(), agents=3), 3)
     with pytest.raises(
         AgentError, match=r"differ after their group .* step 3 \(rank 0: .*, rank 1: .*one_model"
     ):
@@ -267,20 +196,6 @@ class Misspelt(NotAlike):
     shared_state = ("momentun",)
 
 
-def test_state_that_is_not_there_is_refused_at_once(trained: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"'momentun' in shared_state .* no 'momentun' after start"):
-        trained(experiment(distributed=Misspelt(), agents=2), 1)
-
-
-def test_nothing_is_kept_where_a_death_ends_the_run() -> None:
-    """Nor where agents do not wait for each other: a step costs what it did."""
-
-    def committed(wanted: d5.Experiment) -> Committed | None:
-        agent = TrainingAgent(0, wanted, "run", "node", Rows())
-        agent.build(DIGITS)
-        return agent.connections.committed
-
-    assert committed(experiment()) is not None
-    assert committed(experiment(on_failure="stop")) is None
-    asynchronous = experiment(distributed=d5.optimizers.ASGD(), topology=d5.topologies.Complete(2), agents=2)
-    assert committed(asynchronous) is None
+def test_state_that_is_not_there_is_refused_at_once(regrouped: Any) -> None:
+    with pytest.raises(ConfigurationError, match="no 'momentun' after start"):
+        regrouped(experiment(distributed=Misspelt(), agents=2), 1)

@@ -11,10 +11,7 @@ import d5ray as d5
 from d5ray.distributed.communicators.communicator import Message
 from d5ray.distributed.compression.compressor import Array, Compressor
 from d5ray.distributed.compression.plain_data import described, found
-from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
-from d5ray.errors import AgentError, ConfigurationError
-from d5ray.training.batches.batch import Batch
-from tests.distributed.shards import clients, shards
+from d5ray.errors import ConfigurationError
 
 KINDS = d5.compression
 OWN = [
@@ -90,34 +87,3 @@ def test_what_describes_no_compressor_is_refused(nonsense: Any) -> None:
     """A name from elsewhere is not looked up, a class that is none is not called, values are checked."""
     with pytest.raises(ConfigurationError):
         found(nonsense, ())
-
-
-class Own(d5.DistributedOptimizer):
-    """A user's own optimizer, with a compressor in its class and one of the instance."""
-
-    exchange = d5.ExchangeVia.SERVERS
-    first = FirstOnly(7)
-
-    def __init__(self, second: Compressor) -> None:
-        self.second = second
-
-    def step(self, batch: Batch) -> None:
-        raise NotImplementedError
-
-
-def test_servers_get_a_users_own_compressor_with_the_experiment() -> None:
-    """Those that are attributes of the distributed optimizer's class or instance; the server decompresses by
-    it, and an agent that compresses with another is told what to do."""
-    how = d5.Servers()
-    resolved = ResolvedServers.of(how, Own(FirstOnly(5)), d5.optimizers.SGD(0.1))
-    assert set(resolved.compressors) == {FirstOnly(5), FirstOnly(7)}
-    x = np.random.default_rng(3).standard_normal(50)
-    g = np.random.default_rng(4).standard_normal(50)
-    with shards(resolved, 1) as servers, clients([servers[0].address], 1, x) as (agent,):
-        agent.server.compress(FirstOnly(5))
-        agent.push(g)
-        expected = x.copy()
-        expected[:5] -= 0.1 * g[:5]
-        np.testing.assert_array_equal(agent.pull(), expected)
-        with pytest.raises(AgentError, match="do not know FirstOnly"):
-            agent.server.compress(FirstOnly(6))

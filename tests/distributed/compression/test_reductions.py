@@ -35,7 +35,6 @@ from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.compression.compressor import Quantizer
 from d5ray.distributed.compression.reductions import RandomSources, Reduced, reduction_of
 from d5ray.distributed.compression.sparse_allreduce import ExchangeSchedule
-from d5ray.distributed.compression.sparse_stream import Stream
 from d5ray.errors import ConfigurationError, PeerLost
 from d5ray.networks.executors.slots import Slot
 from tests.distributed.forming import Former, former, on_all
@@ -85,8 +84,6 @@ def mean_of(
 def normal(size: int, n: int, seed: int = 3) -> Array:
     return np.random.default_rng([seed, size, n]).standard_normal((size, n))
 
-
-# -- all-gather and allreduce ------------------------------------------------------------------------------
 
 EVERY: list[d5.Compressor] = [
     Identity(), TopK(5), Threshold(1.0), RandomK(0.2), UnbiasedRandomK(0.2), QSGD(bits=4), TernGrad(bucket=9),
@@ -146,10 +143,7 @@ def test_scatter_reduce_compresses_the_mean_of_compressed_parts(
 
 
 def test_what_merely_rounds_is_reduced_by_parts(groups: Former) -> None:
-    """So that sixteen bits are half the bytes among any number of agents; what is random travels once.
-
-    Of two agents, as many bytes in one round, and rounded once.
-    """
+    """So that sixteen bits are half the bytes among any number of agents; what is random travels once."""
     assert reduction_of(Float16()) == ScatterReduce(Float16())
     assert reduction_of(BFloat16()) == ScatterReduce(BFloat16())
     assert reduction_of(QSGD(bits=4)) == AllGather(QSGD(bits=4))
@@ -200,9 +194,6 @@ def test_the_bytes_sent_are_those_of_the_messages(groups: Former, reduction: Red
     assert on_all(group, call) == [sent] * 8
 
 
-# -- SparCML -----------------------------------------------------------------------------------------------
-
-
 def sparse(pattern: str, size: int, n: int, k: int) -> Array:
     """Integers (members, n), k of them not zero in each row, so that sums are exact in any order."""
     rng = np.random.default_rng([size, n, k])
@@ -241,10 +232,7 @@ def test_a_sparse_allreduce_is_the_dense_sum(
 def test_every_sparsifier_is_added_as_all_gather_adds_it(
     groups: Former, schedule: ExchangeSchedule, compressor: Any, size: int, entries: int
 ) -> None:
-    """To rounding, in float64; and the same bits on all members, whose sums round in different orders.
-
-    Of fewer entries than members, some have no part of the vector to add.
-    """
+    """To rounding, in float64; and the same bits on all members, whose sums round in different orders."""
     given = normal(size, entries)
     expected = mean_of(groups, AllGather(compressor), given)
     found = mean_of(groups, SparseAllreduce(compressor, schedule), given)
@@ -290,26 +278,6 @@ def test_a_sparse_allreduce_sends_what_sparcml_says(
         assert sent("random", 960, 400) <= 400 * PAIR + (size - 1) / size * 960 * WORD
 
 
-def test_a_stream_turns_dense_at_the_fill_threshold() -> None:
-    """δ = N·isize/(c + isize): half of N for float32, two thirds for float64; a sum at |a| + |b| ≥ δ."""
-    for dtype, delta in ((np.float32, 60), (np.float64, 80)):
-        below, at = (Stream.of(120, np.arange(k), np.ones(k, dtype=dtype)) for k in (delta - 1, delta))
-        assert below.indices is not None and len(below.message()) == (delta - 1) * (
-            4 + np.dtype(dtype).itemsize
-        )
-        assert at.indices is None and len(at.message()) == 120 * np.dtype(dtype).itemsize
-        half = Stream.of(120, np.arange(delta // 2), np.ones(delta // 2, dtype=dtype))
-        less = Stream.of(120, np.arange(delta // 2 - 1), np.ones(delta // 2 - 1, dtype=dtype))
-        assert (half + less).indices is not None
-        assert (half + half).indices is None  # before it is known how much they have in common
-        for stream in (below, at, half + less, half + half):
-            again = Stream.read(stream.message(), 120, dtype)
-            np.testing.assert_array_equal(again.dense(), stream.dense())
-
-
-# -- PowerSGD ----------------------------------------------------------------------------------------------
-
-
 def matrices(vector: Array) -> tuple[Array, Array]:
     """The two tensors of MATRICES that are compressed."""
     return vector[:120].reshape(12, 10), vector[132:240].reshape(6, 18)
@@ -330,10 +298,7 @@ def low_rank(size: int, rank: int) -> Array:
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 @pytest.mark.parametrize("rank", [1, 2])
 def test_power_sgd_is_exact_for_a_mean_of_low_rank(groups: Former, size: int, rank: int) -> None:
-    """Although no member's own matrix is of low rank. What is no matrix is averaged as it is.
-
-    Both factors of each matrix are sent, in two allreduces.
-    """
+    """Although no member's own matrix is of low rank. What is no matrix is averaged as it is."""
     given = low_rank(size, rank)
     group = groups.form("reference", size)
 
@@ -407,31 +372,6 @@ def test_power_sgd_survives_matrices_of_zeros_and_of_lower_rank(groups: Former) 
     np.testing.assert_allclose(got[1].mean, 1, rtol=1e-12)
 
 
-# -- error feedback ----------------------------------------------------------------------------------------
-
-FED_BACK: list[d5.Compressor | Reduction] = [
-    TopK(3), TopK(2, bucket=7), RandomK(5), Threshold(2.0), OneBit(), OneBit(bucket=4), ScaledSign(),
-    Float16(), BFloat16(), QSGD(bits=8), TernGrad(bucket=4), Identity(), Chain(TopK(9), ScaledSign()),
-    Chain(TopK(9), QSGD(bits=2)), Chain(Threshold(1.0), QSGD(bits=4)), Chain(Threshold(1.0), OneBit()),
-    Allreduce(RandomK(5)), SparseAllreduce(TopK(3)), SparseAllreduce(TopK(3), SplitAllGather()),
-    AllGather(Float16()), ScatterReduce(OneBit()), ScatterReduce(ScaledSign()), ScatterReduce(QSGD(bits=8)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("compression", FED_BACK, ids=repr)
-def test_nothing_is_lost_with_error_feedback(groups: Former, compression: d5.Compressor | Reduction) -> None:
-    """Σq + e = Σv on every member, to rounding, over 40 steps; and e stays bounded."""
-    steps = np.random.default_rng(6).standard_normal((40, 3, 30))
-    results, states = run(groups, ErrorFeedback(compression), steps, flat(30))
-    for rank, (got, state) in enumerate(zip(results, states, strict=True)):
-        sent = np.sum([reduced.sent for reduced in got], axis=0)
-        np.testing.assert_allclose(sent + state["residual"], steps[:, rank].sum(axis=0), atol=1e-12)
-        assert np.abs(state["residual"]).max() < 40
-        if not isinstance(compression, Chain):
-            means = np.mean([[reduced.sent for reduced in member] for member in results], axis=0)
-            np.testing.assert_allclose([reduced.mean for reduced in got], means, atol=1e-13)
-
-
 def test_a_step_that_failed_leaves_the_residual(groups: Former) -> None:
     """A member is lost within it: what the step would have sent is neither sent nor forgotten."""
     first, second = groups.form("reference", 2)
@@ -442,9 +382,6 @@ def test_a_step_that_failed_leaves_the_residual(groups: Former) -> None:
     with pytest.raises(PeerLost):
         reduction.mean(np.ones(5), first, draws_of(0), state)
     assert state["residual"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
-
-
-# -- what diverged, what is refused ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

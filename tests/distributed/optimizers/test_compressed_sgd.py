@@ -1,12 +1,10 @@
 """Claims about compressed SGD: its recursion, what its agents agree on, and what it refuses"""
 
-import copy
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import d5ray as d5
 from d5ray.compression import (
@@ -31,7 +29,6 @@ from d5ray.compression import (
     UnbiasedRandomK,
 )
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.torch import from_model
 from d5ray.optimizers import SGD, AllreduceSGD, CompressedSGD, Momentum
 from d5ray.topologies import Complete
 from tests.distributed.quadratic import (
@@ -44,7 +41,6 @@ from tests.distributed.quadratic import (
     quadratics,
     train,
 )
-from tests.together import together
 
 Array = np.ndarray[Any, Any]
 Compression = d5.Compressor | d5.compression.Reduction
@@ -118,37 +114,6 @@ def test_the_shared_draw_differs_from_step_to_step() -> None:
     moved = np.diff(x, axis=0) != 0
     assert moved.sum(axis=1).tolist() == [2] * 12
     assert moved.any(axis=0).all() and len({tuple(step) for step in moved}) > 3
-
-
-def linear_agents(rule: d5.DistributedOptimizer) -> Array:
-    """Three steps of two agents that train a linear layer (10, 12) on a sample each; its parameters."""
-    group, rng = form(Complete(2)), np.random.default_rng(9)
-    inputs, labels = rng.standard_normal((3, 2, 1, 12)).astype(np.float32), rng.integers(0, 10, (3, 2, 1))
-    kwargs, loss = {"in_features": 12, "out_features": 10}, d5.operators.SoftmaxCrossEntropyLoss()
-
-    executors = [
-        from_model(nn.Linear, kwargs, sample_shape=(12,), classes=10, loss=loss, seed=1, threads=1)
-        for _ in range(2)
-    ]
-
-    def agent(rank: int) -> Array:
-        own, executor = copy.copy(rule), executors[rank]
-        own.bind(executor=executor, base=SGD(0.5), communication=group[rank], rng=np.random.default_rng(rank))
-        for step in range(3):
-            own.step(d5.Batch(inputs[step, rank], labels[step, rank], 1.0, step, epoch=0, ends_epoch=False))
-        return executor.numpy_parameters()
-
-    first, second = together(agent, 2)
-    np.testing.assert_array_equal(first, second)
-    return first
-
-
-def test_power_sgd_of_a_linear_layer_is_allreduce_sgd() -> None:
-    """Two samples' gradients are of rank two: PowerSGD(2) loses nothing, PowerSGD(1) does; float32."""
-    exact = linear_agents(AllreduceSGD())
-    found = linear_agents(CompressedSGD(ErrorFeedback(PowerSGD(2))))
-    np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-6)
-    assert np.abs(linear_agents(CompressedSGD(ErrorFeedback(PowerSGD(1)))) - exact).max() > 1e-3
 
 
 @pytest.mark.parametrize("compression", BIASED, ids=repr)

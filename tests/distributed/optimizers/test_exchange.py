@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import d5ray as d5
-from d5ray.distributed.optimizers.exchange import adopt_former_flags
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.identity.moved import unpickled
@@ -93,14 +92,6 @@ def test_a_flag_changes_what_the_class_above_says() -> None:
 
     assert more.exchange == SERVERS | PEERS and less.exchange == COLLECTIVES and Own.exchange == SERVERS
     assert warned[-1].filename == __file__
-
-
-def test_a_class_out_of_a_pickle_of_an_earlier_version_gets_its_exchange() -> None:
-    """Such a class gets its attributes one by one when it is there already, as cloudpickle sets them."""
-    kind = made()
-    kind.uses_server = kind.asynchronous = True
-    assert adopt_former_flags(kind) == ["uses_server"]
-    assert facts(kind) == SAID["servers"].facts
 
 
 def experiment(kind: Any, **values: Any) -> Experiment:

@@ -132,9 +132,6 @@ def test_a_walking_model_merges_by_age() -> None:
         assert rule.age == [4.0]
 
 
-# -- under every schedule --------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class World:
     """Who gossips with whom, how slowly."""
@@ -176,10 +173,7 @@ def connected(world: World) -> d5.Topology:
     )
 )  # fmt: skip
 def test_nobody_waits_for_ever_and_nothing_is_lost(rule: d5.DistributedOptimizer, world: World) -> None:
-    """Random graphs, links, paces and stragglers: no deadlock; sums are what the gradients make them.
-
-    Of AD-PSGD Σ x = P x₀ − η Σ g, of push-sum Σ w = P, agents and letters under way together.
-    """
+    """Random graphs, links, paces and stragglers: no deadlock; sums are what the gradients make them."""
     wanted = experiment(
         rule, d5.optimizers.SGD(ETA), agents=None, topology=connected(world), seed=world.seed,
         slow=(d5.faults.Slowdown(world.agents - 1, world.factor),),

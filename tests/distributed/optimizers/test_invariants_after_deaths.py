@@ -1,7 +1,6 @@
 """Every rule names what it conserves, and conserves it when an agent has died in the midst of a step"""
 
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from d5ray.distributed.topologies.survivors import survivors
 from d5ray.errors import ConfigurationError
 from tests.distributed.every_optimizer import EVERY, SERVERED
 from tests.distributed.mortal import DIGITS, Weighted, gradient, weighted
-from tests.distributed.regrouped import Regrouped
 from tests.together import together
 
 AGENTS, ETA, SEED = 4, 0.2, 5
@@ -30,14 +28,8 @@ def rules() -> list[type[d5.DistributedOptimizer]]:
     return [each for each in found if not inspect.isabstract(each)]
 
 
-# -- names -----------------------------------------------------------------------------------------------
-
-
 def test_every_rule_names_its_invariant_and_is_shown_to_keep_it() -> None:
-    """One of those that are defined, as the guide lists them; here, or with one model in tests of equality.
-
-    Each of these is some rule's. A new rule without one fails here.
-    """
+    """One of those defined, as the guide lists them; here, or with one model in tests of equality."""
     page = (Path(__file__).parents[3] / "docs" / "guide" / "distributed.md").read_text()
     rows = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in page.splitlines()]
     assert len(rules()) >= 30
@@ -61,8 +53,6 @@ def test_an_invariant_that_there_is_not_is_refused() -> None:
             def step(self, batch: d5.Batch) -> None:
                 pass
 
-
-# -- agents that exchange with neighbours ----------------------------------------------------------------
 
 NEIGHBOURS: dict[str, d5.DistributedOptimizer] = {
     "D-PSGD": d5.optimizers.DPSGD(),
@@ -134,29 +124,13 @@ def check_state(rule: str, agents: list[TrainingAgent]) -> None:
                 assert np.array_equal(replica, other)
 
 
-@pytest.fixture
-def trained() -> Iterator[Any]:
-    made: list[Regrouped] = []
-
-    def make(wanted: d5.Experiment) -> Regrouped:
-        made.append(Regrouped(wanted))
-        made[-1].join()
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("on_failure", ["continue", "restart"])
 @pytest.mark.parametrize("name", NEIGHBOURS)
-def test_what_is_conserved_adds_up_after_a_death(name: str, on_failure: str, seed: int, trained: Any) -> None:
-    """At once, and after every step from then on, whose updates are all that moves the mean.
-
-    The agent dies at an exchange drawn from the seed: others have done it then, or not. For push-sum the
-    mean is that of u, and what moves it are the updates of u.
-    """
+def test_what_is_conserved_adds_up_after_a_death(
+    name: str, on_failure: str, seed: int, regrouped: Any
+) -> None:
+    """At once, and after every step from then on, whose updates are all that moves the mean."""
     rng = np.random.default_rng([seed, list(NEIGHBOURS).index(name)])
     dead, directed = int(rng.integers(AGENTS)), name == "stochastic gradient push"
     topology = d5.topologies.DirectedRing(AGENTS) if directed else d5.topologies.Ring(AGENTS)
@@ -165,7 +139,7 @@ def test_what_is_conserved_adds_up_after_a_death(name: str, on_failure: str, see
         distributed=NEIGHBOURS[name], topology=topology, agents=AGENTS, batch_size=8, seed=SEED,
         evaluate=False, on_failure=on_failure, communicator="socket", timeout_seconds=30.0, events=Watch(),
     )  # fmt: skip
-    group = trained(wanted)
+    group = regrouped(wanted)
     group.train(2)
     strike(group.agents[dead], int(rng.integers(1, 12)))
     outcomes = together(lambda rank: group.agents[rank].train(50), AGENTS)
@@ -187,8 +161,6 @@ def test_what_is_conserved_adds_up_after_a_death(name: str, on_failure: str, see
         np.testing.assert_allclose(of(agents, held).mean(0), expected, rtol=1e-12, atol=1e-13)
         check_state(name, agents)
 
-
-# -- agents that do not wait for each other, in the simulation -------------------------------------------
 
 ONE_SIDED: dict[str, d5.DistributedOptimizer] = {
     "AD-PSGD": d5.optimizers.ADPSGD(),
@@ -240,10 +212,7 @@ def conserved(name: str, agents: list[TrainingAgent]) -> Array:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", ONE_SIDED)
 def test_what_is_conserved_without_waiting_is_so_after_a_death(name: str, seed: int) -> None:
-    """From a death at an instant drawn from the seed on, Σ changes by −η times the gradients of those left.
-
-    The dead agent's part is gone with it, letters to it have come back.
-    """
+    """From a death at a drawn instant on, Σ changes by −η times the gradients of those left."""
     rng = np.random.default_rng([seed, list(ONE_SIDED).index(name)])
     rule = ONE_SIDED[name]
     wanted = d5.Experiment(

@@ -1,4 +1,4 @@
-"""Claims about training with parameter servers, on a virtual clock: equalities, ledgers, bounds, refusals"""
+"""Claims about training with parameter servers, on a virtual clock: equalities, bounds, refusals"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.distributed.communicators.background import Handle
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.training.arrays import copy_of
 from tests.distributed.in_numpy import (
     IDEAL,
     SIZE,
@@ -30,9 +28,8 @@ from tests.distributed.in_numpy import (
     together,
     trained,
 )
-from tests.distributed.ledger import MU
 
-ETA = 0.1
+ETA, MU = 0.1, 0.9
 BASES: list[d5.Optimizer] = [
     d5.optimizers.SGD(ETA),
     d5.optimizers.Momentum(ETA, MU),
@@ -46,9 +43,6 @@ OUTER = d5.optimizers.Nesterov(0.5, 0.5)
 def close(found: Array, expected: Array) -> None:
     """To rounding, in float64."""
     np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), rtol=0, atol=1e-13)
-
-
-# -- equal to others -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("base", BASES, ids=repr)
@@ -143,46 +137,6 @@ def test_one_agent_with_local_periods_is_the_outer_optimizer(outer: d5.Optimizer
     close(trained(wanted, WIRED, steps=12), x)
 
 
-def test_each_agent_has_a_period_of_its_own() -> None:
-    """With one number an agent, agent i brings its steps every H_i of them."""
-    periods = (1, 2, 3, 6)
-    with d5.simulate(experiment(d5.optimizers.AsynchronousLocalSGD(periods)), WIRED, UNEVEN) as group:
-        group.train(12, progress=False)
-        pushes = [row for row in schedule(group) if row["name"] == "push_pull"]
-    for rank, period in enumerate(periods):
-        assert [row["step"] for row in pushes if row["rank"] == rank] == list(range(period - 1, 12, period))
-
-
-# -- shards and groups ---------------------------------------------------------------------------------------
-
-RULES: list[tuple[d5.DistributedOptimizer, d5.Optimizer]] = [
-    (d5.optimizers.ParameterServerSGD(), d5.optimizers.Momentum(ETA, MU)),
-    (d5.optimizers.ASGD(), d5.optimizers.Momentum(0.02, MU)),
-    (d5.optimizers.StaleSynchronousSGD(2), d5.optimizers.Momentum(0.02, MU)),
-    (d5.optimizers.StalenessAwareSGD(), d5.optimizers.Nesterov(0.02, MU)),
-    (d5.optimizers.DelayCompensatedASGD(0.3), d5.optimizers.Momentum(0.02, MU)),
-    (d5.optimizers.DelayCompensatedASGD(0.3, 0.9), d5.optimizers.SGD(ETA)),
-    (d5.optimizers.Downpour(2, 3), d5.optimizers.SGD(ETA)),
-    (d5.optimizers.EASGD(0.2, 2), d5.optimizers.Nesterov(ETA, MU)),
-    (d5.optimizers.SynchronousEASGD(0.2, 2), d5.optimizers.Nesterov(ETA, MU)),
-    (d5.optimizers.AsynchronousLocalSGD((1, 2, 3, 4)), d5.optimizers.Momentum(ETA, MU)),
-    (d5.optimizers.AsynchronousDiLoCo(3, OUTER), d5.optimizers.Momentum(ETA, MU)),
-    (d5.optimizers.AsynchronousDiLoCo(2, OUTER, delay=3), d5.optimizers.Momentum(ETA, MU)),
-]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("rule", "base"), RULES, ids=repr)
-def test_shards_do_what_one_server_does(rule: d5.DistributedOptimizer, base: d5.Optimizer) -> None:
-    """1, 2, 3 or 7 shards, or one for every parameter: the same schedule gives the same, to the last bit."""
-    wanted = experiment(rule, base, slow=STRAGGLER)
-    whole = trained(wanted)
-    assert np.abs(whole - start_of(wanted)).max() > 0.01
-    for shards in (2, 3, 7, SIZE):
-        parts = trained(wanted.with_values(servers=d5.Servers(shards=shards)))
-        np.testing.assert_array_equal(parts, whole)
-
-
 @pytest.mark.parametrize("consistency", [d5.servers.Asynchronous(), d5.servers.StaleSynchronous(1)], ids=repr)
 def test_groups_that_do_not_wait_for_each_other_lose_nothing(consistency: d5.servers.Consistency) -> None:
     """At the root x_T = x₀ − η Σ of the groups' mean gradients, each counted once, or as 1/groups."""
@@ -228,19 +182,10 @@ def explored(agent: Any) -> Array:
     return np.asarray(agent.connections.optimizer.explored)
 
 
-# -- ledgers -------------------------------------------------------------------------------------------------
-
-
-# -- bounds and time -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("bound", [0, 1, 3])
 @pytest.mark.parametrize("agents", [2, 5])
 def test_nobody_computes_further_ahead_than_the_bound(bound: int, agents: int) -> None:
-    """Counted from the times in the events table: at the end of a step an agent is s ahead at most.
-
-    A straggler makes the others go to the bound, and wait there.
-    """
+    """Counted from the times in the events table: at the end of a step an agent is s ahead at most."""
     wanted = experiment(
         d5.optimizers.StaleSynchronousSGD(bound),
         agents=agents,
@@ -259,53 +204,6 @@ def test_nobody_computes_further_ahead_than_the_bound(bound: int, agents: int) -
         made = {rank: int((times <= row["t_mono"] + 1).sum()) for rank, times in begins.items()}  # 1 ns
         gaps.append(made[row["rank"]] - min(made.values()))
     assert max(gaps) == bound
-
-
-@final
-class Overlapped(d5.DistributedOptimizer):
-    """x_{t+1} ← x_t − η g(x_{t−1}): the servers work while the agent computes the next gradient.
-
-    By halves, the second of which does not wait for the first.
-    """
-
-    exchange = d5.ExchangeVia.SERVERS
-
-    def start(self) -> None:
-        self.fetched = copy_of(self.x)
-        self.handle: Handle | None = None
-
-    def step(self, batch: d5.Batch) -> None:
-        half = self.gradient(batch) / 2
-        self.wait()
-        self.server.start.push(half)
-        self.handle = self.server.start.push_pull(half, into=self.fetched)
-
-    def wait(self) -> None:
-        if self.handle is not None:
-            self.handle.wait()
-            self.x[...] = self.fetched
-
-    def finish(self) -> None:
-        self.wait()
-        self.server.pull(into=self.x)
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-def test_what_is_started_goes_on_while_the_agent_computes(shards: int) -> None:
-    """A step takes T for a gradient, and not the ways there and back; x is one step late, nothing is lost."""
-    steps, taken, latency = 12, 1e-3, 2e-4
-    network, compute = d5.simulation.UniformLinks(latency, 1e15), d5.simulation.ConstantTime(taken)
-    wanted = experiment(Overlapped(), agents=1, servers=d5.Servers(shards=shards))
-    with d5.simulate(wanted, network, compute) as group:
-        begin = group.seconds
-        group.train(steps, progress=False)
-        seconds, found = group.seconds - begin, flat(group)
-    ways = 2 * latency
-    assert seconds == pytest.approx(steps * taken + 2 * ways + ways, rel=1e-6)
-    x = read = start_of(wanted)
-    for step in range(steps):
-        x, read = x - ETA * gradient_of(wanted, 0, step, read), x
-    close(found, x)
 
 
 @final
@@ -332,10 +230,7 @@ class Hasty(d5.DistributedOptimizer):
 )  # fmt: skip
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_training_in_parts_loses_nothing(rule: d5.DistributedOptimizer, share: float, shards: int) -> None:
-    """Agents that ended a part are waited for again in the next: x_T = x₀ − η Σ g, or its share of P.
-
-    Nor does a push in the foreground overtake one in the background, which would then be taken for old.
-    """
+    """Agents that ended a part are waited for again in the next: x_T = x₀ − η Σ g, or its share of P."""
     wanted = experiment(rule, slow=STRAGGLER, servers=d5.Servers(shards=shards))
     with d5.simulate(wanted, WIRED, UNEVEN) as group:
         for steps in (5, 1, 6):
@@ -356,9 +251,6 @@ def test_backups_spare_the_wait_for_the_straggler(groups: int, agents: int, back
         group.train(8, progress=False)
         rows = [row for row in schedule(group) if row["name"] == "push_pull" and row["rank"] == 0]
     assert rows[-1]["t_mono"] * 1e-9 == pytest.approx(8 * (1e-3 if backups else 8e-3))
-
-
-# -- compressed pushes ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -425,9 +317,6 @@ class Halving(Compressor):
         return n * int(np.dtype(dtype).itemsize)
 
 
-# -- evaluation ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "rule", [d5.optimizers.EASGD(0.2, 3), d5.optimizers.SynchronousEASGD(0.2, 3)], ids=repr
 )
@@ -469,9 +358,6 @@ def test_an_evaluation_does_not_disturb_the_training(rule: d5.DistributedOptimiz
             found.append(np.stack([flat(group), *own]))
     np.testing.assert_array_equal(found[0], found[1])
     assert np.abs(found[0] - start_of(wanted)).max() > 0.1
-
-
-# -- refusals ------------------------------------------------------------------------------------------------
 
 
 @final

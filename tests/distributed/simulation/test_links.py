@@ -28,9 +28,6 @@ PLAIN: dict[str, Any] = {"model": "lenet", "dataset": "digits", "optimizer": d5.
 Array = np.ndarray[Any, Any]
 
 
-# -- links and wires -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("nodes", [[0, 1, 2], [4, 3], range(8), [0, 2, 7], [5, 1, 4], [1]], ids=str)
 def test_grouped_links_cost_by_who_is_in_whose_group(nodes: list[int]) -> None:
     """Racks of three: every pair against rank // 3, both ways; the slowest is the largest of all pairs."""
@@ -87,10 +84,7 @@ def test_a_message_alone_takes_latency_and_time_per_byte() -> None:
 
 
 def test_both_ways_of_a_ring_take_two_messages() -> None:
-    """Everyone sends to the next, then to the one before: they arrive after α + βn and α + 2βn.
-
-    A node receives what reaches it first, though another message to it, which leaves later, was given first.
-    """
+    """Everyone sends to the next, then to the one before: they arrive after α + βn and α + 2βn."""
     messages = [(i, (i + step) % 5, 64, 0.0) for i in range(5) for step in (1, -1)]
     assert arrivals(SLOW, *messages) == [ALPHA + BETA * 64, ALPHA + 2 * BETA * 64] * 5
     assert arrivals(RACKS, (3, 0, 64, 0.0), (1, 0, 64, 1 / 8)) == [1 / 4 + 1, 1 / 8 + 1 / 32 + 1 / 16]
@@ -121,9 +115,6 @@ def test_a_message_to_oneself_costs_nothing() -> None:
     wires = Wires(SLOW)
     assert arrivals(SLOW, (1, 1, 10**9, 3.0), (1, 2, 64, 3.0), wires=wires) == [3.0, 3.0 + ALPHA + 1.0]
     assert wires.carried == {(1, 2): 64}
-
-
-# -- computation and stragglers --------------------------------------------------------------------------
 
 
 def draws(time: d5.simulation.ComputeTime, count: int, seed: int = 0) -> Array:
@@ -180,10 +171,7 @@ def factors(slow: StragglerModel, rank: int = 0, seed: int = 0, count: int = 20_
 
 
 def test_slownesses_of_one_agent_multiply() -> None:
-    """2 · 3 for agent 1, 2 for agent 0 that has one of them; the others are not touched, and known not to be.
-
-    Every agent of an experiment gets its own delay.
-    """
+    """2 · 3 for agent 1, 2 for agent 0 that has one; others are not touched, and known not to be."""
     slow = (Slowdown(0, 2), Slowdown(1, 2), Slowdown(1, 3))
     assert [StragglerDelay(slow, rank, 0).factor() for rank in range(3)] == [2.0, 6.0, 1.0]
     assert StragglerDelay(slow, 1, 0) and not StragglerDelay(slow, 2, 0)

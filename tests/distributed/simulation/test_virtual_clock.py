@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,14 +25,8 @@ def run(clock: VirtualClock, **functions: Function) -> list[Any]:
     return clock.run([clock.start(function, name) for name, function in functions.items()])
 
 
-# -- time ------------------------------------------------------------------------------------------------
-
-
 def test_tasks_wake_in_the_order_of_their_times(clock: VirtualClock) -> None:
-    """Ten tasks sleep six times each: the log is what sorting the sums of their sleeps gives, to the ns.
-
-    Only sleeping takes time, and hardly any real one; a second run goes on where the first ends.
-    """
+    """Ten tasks sleep six times each: the log is what sorting the sums of their sleeps gives, to the ns."""
     begin = time.monotonic()
     sleeps = np.random.default_rng(0).permutation(60).reshape(10, 6) + 1  # whole seconds: sums are exact
     log: list[tuple[int, str]] = []
@@ -51,9 +44,6 @@ def test_tasks_wake_in_the_order_of_their_times(clock: VirtualClock) -> None:
     end = clock.seconds
     assert run(clock, long=lambda: clock.sleep(3600.0), short=clock.now) == [None, round(end * 1e9)]
     assert clock.seconds == end + 3600.0 and clock.epoch() == 0 and time.monotonic() - begin < 5.0
-
-
-# -- tasks that start tasks ------------------------------------------------------------------------------
 
 
 def test_a_task_that_is_started_by_another_begins_now_when_that_waits(clock: VirtualClock) -> None:
@@ -95,9 +85,6 @@ def test_a_run_ends_with_its_own_tasks_and_the_next_one_goes_on_with_the_others(
     assert counted == [1.0, 2.0]
     run(clock, other=lambda: clock.sleep(3.0))
     assert counted == [1.0, 2.0, 3.0, 4.0, 5.0]
-
-
-# -- events and queues -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -153,41 +140,6 @@ def test_an_event_wakes_all_who_wait_in_their_order_and_each_once(clock: Virtual
     assert log == [("b", False, 4.0), ("a", True, 5.0), ("c", True, 5.0), ("b", True, 5.0)]
 
 
-def test_a_time_out_that_is_not_needed_any_more_leaves_nothing_behind(clock: VirtualClock) -> None:
-    """After 1,000 waits that ended long before their time-outs the clock holds next to nothing.
-
-    Time-outs kept until they are due would be the largest thing in a long simulation.
-    """
-
-    def work() -> None:
-        for _ in range(1000):
-            event = clock.event()
-            clock.at(clock.seconds + 1e-3, event.set)
-            assert event.wait(timeout=1e6)
-
-    run(clock, worker=work)
-    assert clock.seconds == pytest.approx(1.0)
-    assert len(clock._due) < 5
-
-
-def test_what_is_cancelled_is_not_called(clock: VirtualClock) -> None:
-    """Of ten calls the third and the fourth; the others come at their times, however often one cancels."""
-    called: list[tuple[float, int]] = []
-
-    def call(number: int) -> None:
-        called.append((clock.seconds, number))
-
-    def work() -> None:
-        numbers = [clock.at(float(number), partial(call, number)) for number in range(10)]
-        clock.sleep(1.5)
-        for number in (3, 4, 3, 1):  # once more, and one that has been called
-            clock.cancel(numbers[number])
-        clock.sleep(10.0)
-
-    run(clock, worker=work)
-    assert called == [(float(number), number) for number in range(10) if number not in (3, 4)]
-
-
 def test_threads_and_the_virtual_clock_do_the_same(clock: VirtualClock) -> None:
     """A worker doubles what it is given, with a queue there and an event back: the program is one."""
 
@@ -215,9 +167,6 @@ def test_threads_and_the_virtual_clock_do_the_same(clock: VirtualClock) -> None:
 
     assert program(THREADS) == [0, 2, 4, 6, 8]
     assert run(clock, program=lambda: program(clock)) == [[0, 2, 4, 6, 8]]
-
-
-# -- errors, standstill, end -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])

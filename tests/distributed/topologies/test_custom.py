@@ -106,16 +106,6 @@ def test_all_mixings_agree_on_regular_graphs() -> None:
     assert (sums_to_one(weights, axis=0), sums_to_one(weights, axis=1)) == (False, True)
 
 
-def test_metropolis_hastings_refuses_directed_graphs() -> None:
-    """And takes a DiGraph whose edges all go both ways."""
-    graph = networkx.DiGraph([(0, 1), (1, 0), (1, 2), (2, 1)])
-    expected = Custom(networkx.path_graph(3)).weights()
-    np.testing.assert_array_equal(Custom(graph, mixing=MetropolisHastings()).weights(), expected)
-    graph.remove_edge(2, 1)
-    with pytest.raises(ConfigurationError, match=r"is directed \(1 sends to 2, which does not send back\)"):
-        Custom(graph, mixing=MetropolisHastings()).weights()
-
-
 @pytest.mark.parametrize(
     ("graph", "words"),
     [

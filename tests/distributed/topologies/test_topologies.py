@@ -1,27 +1,30 @@
-"""Claims about every topology that d5ray brings, over sizes from 1 to 33."""
+"""Claims about every topology that d5ray brings, over sizes from 1 to 33, and about a user's own."""
 
-import json
-import os
-import subprocess
-import sys
+import copy
+import dataclasses
+import pickle
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import networkx
 import numpy as np
 import pytest
 
+from d5ray.distributed.topologies.graph import CommunicationGraph
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
-from d5ray.identity.canonical import digest
+from d5ray.identity.canonical import canonical, digest
 from d5ray.topologies import (
     Bipartite,
+    ColumnStochastic,
     Complete,
     Custom,
     DirectedRing,
     Exponential,
     Hypercube,
     MetropolisHastings,
+    Mixing,
     OnePeerExponential,
     RandomRegular,
     Ring,
@@ -78,16 +81,6 @@ def test_every_topology_makes_sense(topology: Topology) -> None:
     for _ in range(agents):
         reached = period @ reached
     assert (reached > 0).all()
-
-
-@pytest.mark.parametrize("topology", [topology for topology in EVERY if topology.agents > 20][::3], ids=repr)
-def test_a_topology_of_its_own_graph_is_the_same(topology: Topology) -> None:
-    """Custom(topology.graph()) has the same neighbours and weights, round by round."""
-    for round in range(topology.period):
-        again = Custom(topology.graph(round))
-        np.testing.assert_array_equal(again.weights(), topology.weights(round))
-        for rank in range(topology.agents):
-            assert again.out_neighbors(rank) == topology.out_neighbors(rank, round)
 
 
 PEERS: list[tuple[Topology, Any]] = [
@@ -230,45 +223,164 @@ def test_what_cannot_be_is_refused(make: Callable[[], object], words: str) -> No
         make()
 
 
-IN_ANOTHER_PROCESS = """
-import json, networkx
-from d5ray.identity.canonical import digest
-from d5ray.distributed.topologies.topology import *
-from d5ray.distributed.topologies.circulant import *
-from d5ray.distributed.topologies.custom import *
-from d5ray.distributed.topologies.mixing import *
-from d5ray.distributed.topologies.random_regular import *
-from d5ray.distributed.topologies.time_varying import *
-from d5ray.distributed.topologies.undirected import *
-weighted = networkx.DiGraph()
-weighted.add_weighted_edges_from([(2, 0, 0.5), (0, 1, 0.25), (1, 2, 0.5)])
-backwards = networkx.Graph()
-backwards.add_nodes_from(reversed(range(10)))
-backwards.add_edges_from((b, a) for a, b in reversed(list(networkx.petersen_graph().edges)))
-drawn = RandomRegular(30, 4, seed=3)
-print(json.dumps([[digest(topology) for topology in (
-    Custom(weighted), Custom(backwards), drawn, Torus(3, 4, mixing=Uniform()),
-    TimeVarying([Star(5), OnePeerExponential(5)]))],
-    [drawn.neighbors(rank) for rank in range(30)]]))
-"""
+class Path(Topology):
+    """0 - 1 - 2 - …: a graph whose members have different numbers of neighbours."""
+
+    def __init__(self, agents: int) -> None:
+        self.agents = agents
+
+    def out_neighbors(self, rank: int, round: int = 0) -> tuple[int, ...]:
+        return tuple(other for other in (rank - 1, rank + 1) if 0 <= other < self.agents)
 
 
-def test_equal_topologies_have_equal_hashes_and_graphs_in_another_process() -> None:
-    """Whatever Python's own hashes are there, and in whatever order a graph's edges were given."""
-    done = subprocess.run(
-        [sys.executable, "-c", IN_ANOTHER_PROCESS],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONHASHSEED": "123"},
-    )
-    weighted = networkx.DiGraph()
-    weighted.add_weighted_edges_from([(0, 1, 0.25), (1, 2, 0.5), (2, 0, 0.5)])
-    drawn = RandomRegular(30, 4, seed=3)
-    topologies = (
-        Custom(weighted), Custom(networkx.petersen_graph()), drawn, Torus(3, 4, mixing=Uniform()),
-        TimeVarying((Star(5), OnePeerExponential(5))),
-    )  # fmt: skip
-    hashes, neighbors = json.loads(done.stdout)
-    assert hashes == [digest(topology) for topology in topologies]
-    assert neighbors == [list(drawn.neighbors(rank)) for rank in range(30)]
+class OneWay(Path):
+    """0 → 1 → 2 → …, and from the last to 0 and 1."""
+
+    directed = True
+
+    def out_neighbors(self, rank: int, round: int = 0) -> tuple[int, ...]:
+        return (rank + 1,) if rank + 1 < self.agents else (0, 1)
+
+
+class Blinking(Path):
+    """A path in even rounds, nothing in odd ones."""
+
+    period = 2
+
+    def out_neighbors(self, rank: int, round: int = 0) -> tuple[int, ...]:
+        return super().out_neighbors(rank) if round % 2 == 0 else ()
+
+
+@dataclass
+class Listed(Topology):
+    """Exactly these neighbours."""
+
+    targets: Any
+    agents: int = 3
+    directed: bool = False
+    mixing: Mixing | None = None
+
+    def out_neighbors(self, rank: int, round: int = 0) -> tuple[int, ...]:
+        return self.targets[rank]  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Fixed(Mixing):
+    """Exactly these weights."""
+
+    rows: tuple[tuple[float, ...], ...]
+
+    def matrix(self, topology: CommunicationGraph, round: int) -> Any:
+        return self.rows
+
+
+def test_a_given_mixing_replaces_the_default() -> None:
+    """None is Metropolis-Hastings, 1 / (1 + max degree), or column-stochastic of directed graphs."""
+    third = 1 / 3
+    path = [[2 / 3, third, 0, 0], [third, third, third, 0], [0, third, third, third], [0, 0, third, 2 / 3]]
+    np.testing.assert_allclose(Path(4).weights(), path, atol=1e-15)
+    one_way = [[1 / 2, 0, third], [1 / 2, 1 / 2, third], [0, 1 / 2, third]]
+    np.testing.assert_allclose(OneWay(3).weights(), one_way, atol=1e-15)
+    assert Ring(4, mixing=MetropolisHastings()).weights().tolist() == Ring(4).weights().tolist()
+    rows = ((0.5, 0.25, 0.25), (0.25, 0.5, 0.25), (0.25, 0.25, 0.5))
+    assert Complete(3, mixing=Fixed(rows)).weights().tolist() == [list(row) for row in rows]
+
+
+def test_weights_are_computed_once_and_nobody_can_write_them() -> None:
+    """The same array comes back at each call and at each period, read-only."""
+    for table in (Ring(4).weights, Ring(4).adjacency):
+        assert table(0) is table(0) and table(0) is table(17)
+        with pytest.raises(ValueError, match="read-only"):
+            table()[0, 1] = 1
+    blinking = Blinking(3)
+    assert blinking.weights(4) is blinking.weights(0) and blinking.weights(3) is blinking.weights(1)
+
+
+def test_neighbours_of_a_directed_graph() -> None:
+    """Of 0 → 1 → 2 → 3 → (0, 1), by hand; `neighbors` are those of both ways."""
+    topology = OneWay(4)
+    assert [topology.out_neighbors(rank) for rank in range(4)] == [(1,), (2,), (3,), (0, 1)]
+    assert [topology.in_neighbors(rank) for rank in range(4)] == [(3,), (0, 3), (1,), (2,)]
+    assert [topology.neighbors(rank) for rank in range(4)] == [(1, 3), (0, 2, 3), (1, 3), (0, 1, 2)]
+    assert {type(rank) for rank in topology.in_neighbors(1)} == {int}
+    graph, weights = topology.graph(), topology.weights()
+    assert sorted(graph.edges) == [(0, 1), (1, 2), (2, 3), (3, 0), (3, 1)]
+    assert all(data["weight"] == weights[receiver, sender] for sender, receiver, data in graph.edges.data())
+    assert [graph.nodes[rank]["weight"] for rank in range(4)] == np.diag(weights).tolist()
+
+
+def test_rounds_of_a_time_varying_graph() -> None:
+    """Edges, weights and graph are those of the round."""
+    topology = Blinking(3)
+    assert [topology.neighbors(1, round) for round in range(4)] == [(0, 2), (), (0, 2), ()]
+    assert topology.in_neighbors(1, 1) == () and not topology.adjacency(1).any()
+    np.testing.assert_array_equal(topology.weights(5), np.eye(3))
+    np.testing.assert_array_equal(topology.weights(4), Path(3).weights())
+    assert topology.graph(0).number_of_edges() == 4 and topology.graph(1).number_of_edges() == 0
+
+
+TARGETS = {
+    "descending": [(2, 1), (0,), (0,)], "twice": [(1, 1), (0,), ()], "oneself": [(0, 1), (0,), ()],
+    "too high": [(3,), (), ()], "negative": [(-1,), (), ()], "lists": [[1], [0], []],
+    "None": [None, (), ()], "text": [("1",), (), ()],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_neighbours_that_cannot_be_are_refused(name: str) -> None:
+    """The error quotes them."""
+    with pytest.raises(ConfigurationError) as caught:
+        Listed(TARGETS[name]).check()
+    assert f".out_neighbors(0, 0) is {TARGETS[name][0]!r}" in str(caught.value)
+
+
+PATH, ONE_SIDED = ((1,), (0, 2), (1,)), ((1, 2), (0,), ())
+
+
+@pytest.mark.parametrize(
+    ("topology", "words"),
+    [
+        *((Path(agents), "agents is") for agents in (0, "4", True, None)),  # type: ignore[arg-type]
+        (Listed(ONE_SIDED), "0 sends to 2 and 2 not to 0: let both .* `directed = True`"),
+        (Listed(PATH, mixing=Fixed(((1.0, 0.0), (0.0, 1.0)))), r"shape \(2, 2\).*must be \(3, 3\)"),
+        (Listed(PATH, mixing=Fixed(((np.nan, 0, 0), (0, 1, 0), (0, 0, 1)))), "8 of them finite"),
+        (Listed(PATH, mixing=Fixed(((0.5, 0, 0.5), (0, 1, 0), (0.5, 0, 0.5)))), "but 2 does not send to 0"),
+        (Listed(PATH, mixing=Fixed(((0.5, 0.4, 0), (0.2, 0.5, 0.3), (0, 0.5, 0.5)))),
+         r"rows sum to 0\.9\.\.1 and whose columns to 0\.7\.\.1\.4"),
+    ],
+)  # fmt: skip
+def test_topologies_that_cannot_be_are_refused(topology: Topology, words: str) -> None:
+    """One-way edges, a wrong shape, no numbers, weight where no edge is, sums that are not one."""
+    with pytest.raises(ConfigurationError, match=words):
+        topology.check()
+    Listed(ONE_SIDED, directed=True).check()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("neighbors", "define out_neighbors"), ("in_neighbors", "define out_neighbors"),
+     ("weights", "write a Mixing")],
+)  # fmt: skip
+def test_a_class_that_defines_what_follows_is_told_what_to_define(name: str, words: str) -> None:
+    """As soon as the class is written."""
+    with pytest.raises(ConfigurationError, match=f"Mine defines {name}, .*{words}"):
+        type("Mine", (Topology,), {name: lambda self, rank: ()})
+
+
+def test_topologies_are_data() -> None:
+    """Equal ones compare and hash equal, they print as they are written and cannot be changed."""
+    assert len({Ring(4), Ring(4), Complete(4), Ring(4, Uniform())}) == 3
+    assert eval(repr(Ring(4, ColumnStochastic()))) == Ring(4, ColumnStochastic()) != Ring(4)
+    with pytest.raises(AttributeError):
+        Ring(4).agents = 5  # type: ignore[misc]
+    fresh, used = Ring(200), Ring(200)
+    used.weights()
+    assert used == fresh and digest(used) == digest(fresh)
+    assert canonical(used) == {"class": "d5ray.distributed.topology.Ring", "agents": 200, "mixing": None}
+    assert len(pickle.dumps(used)) == len(pickle.dumps(fresh)) < 300
+    for twin in (pickle.loads(pickle.dumps(used)), copy.deepcopy(used), dataclasses.replace(used)):
+        assert twin == used
+        np.testing.assert_array_equal(twin.weights(), used.weights())
+    own, before = Path(3), digest(Path(3))
+    own.weights()
+    assert digest(own) == before and pickle.loads(pickle.dumps(own)).agents == 3

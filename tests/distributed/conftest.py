@@ -1,0 +1,3 @@
+"""What tests of distributed training share."""
+
+from tests.distributed.regrouped import regrouped as regrouped
