@@ -136,12 +136,8 @@ def flat(group: SimulatedGroup, rank: int = 0) -> Array:
 
 def schedule(group: SimulatedGroup) -> list[dict[str, Any]]:
     """The pushes and pulls of all agents: the rows of `events` with what stands in their detail."""
-    return operations(group.tables()["events"].to_pylist())
-
-
-def operations(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Pushes and pulls of these rows of `events`."""
-    return [row | json.loads(row["detail"]) for row in events if row["name"] in KINDS]
+    rows = group.tables()["events"].to_pylist()
+    return [row | json.loads(row["detail"]) for row in rows if row["name"] in KINDS]
 
 
 def trained(

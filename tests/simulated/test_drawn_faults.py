@@ -10,7 +10,6 @@ import pytest
 import d5ray as d5
 from d5ray.errors import AgentError
 from d5ray.recipes.engine.checking.checker import violations
-from d5ray.simulated.group import SimulatedGroup
 
 AGENTS, STEPS, TIMEOUT_SECONDS = 4, 20, 30.0
 NO_RECIPE = "the run comes from no recipe: nothing was fixed that it could be held to"
@@ -66,15 +65,6 @@ def drawn(rng: np.random.Generator, seconds: float, servers: bool) -> d5.Faults:
     return plan
 
 
-def trained(group: SimulatedGroup) -> str:
-    """How the training ended: "" where all steps were done, else what people are told."""
-    try:
-        assert group.train(STEPS, progress=False).completed
-    except AgentError as error:
-        return str(error)
-    return ""
-
-
 def endure(name: str, trials: int, seed: int, policies: tuple[str, ...], step_seconds: float) -> int:
     """So many trials; of each the end, the parameters, the events and what `d5ray check` says.
 
@@ -93,7 +83,10 @@ def endure(name: str, trials: int, seed: int, policies: tuple[str, ...], step_se
         found = []
         for _ in range(2):
             with d5.simulate(experiment(name, policy), compute=pace, faults=plan) as group:
-                error = trained(group)
+                try:
+                    error = "" if group.train(STEPS, progress=False).completed else "not completed"
+                except AgentError as raised:
+                    error = str(raised)
                 left = {rank: group.agents[rank].flat_parameters() for rank in group.left}
                 found.append((error, group.seconds, {rank: x.tobytes() for rank, x in left.items()}))
         assert found[0] == found[1], trial

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import d5ray as d5
+from d5ray.distributed.optimizers.exchange import adopt_former_flags
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.identity.moved import unpickled
@@ -92,6 +93,9 @@ def test_a_flag_changes_what_the_class_above_says() -> None:
 
     assert more.exchange == SERVERS | PEERS and less.exchange == COLLECTIVES and Own.exchange == SERVERS
     assert warned[-1].filename == __file__
+    kind = made()  # as out of a pickle: a class that is there already gets its attributes one by one
+    kind.uses_server = kind.asynchronous = True
+    assert adopt_former_flags(kind) == ["uses_server"] and facts(kind) == SAID["servers"].facts
 
 
 def experiment(kind: Any, **values: Any) -> Experiment:

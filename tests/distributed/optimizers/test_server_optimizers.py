@@ -274,13 +274,9 @@ def test_what_top_k_drops_is_pushed_later(shards: int) -> None:
 
 
 CONTRACTIONS = [
-    d5.compression.TopK(2),
-    d5.compression.TopK(0.3, bucket=5),
-    d5.compression.ScaledSign(),
-    d5.compression.OneBit(),
-    d5.compression.QSGD(8),
-    d5.compression.Threshold(0.2),
-]
+    d5.compression.TopK(2), d5.compression.TopK(0.3, bucket=5), d5.compression.ScaledSign(),
+    d5.compression.OneBit(), d5.compression.QSGD(8), d5.compression.Threshold(0.2),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("compressor", CONTRACTIONS, ids=repr)

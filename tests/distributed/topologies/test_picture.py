@@ -103,8 +103,9 @@ def test_the_header_has_agents_and_spectral_gap() -> None:
     title = picture.root.find(f"{SVG}title")
     assert title is not None and title.text == ": ".join(picture.texts[:2])
     assert Picture(OnePeerExponential(8).picture()).texts[1] == "8 agents · spectral gap 1 · 3 rounds in turn"
-    custom = Picture(Custom(networkx.path_graph(3)).picture())
-    assert custom.texts[0] == "Custom(<Graph of 3 nodes and 2 edges>)"
+    assert (
+        Picture(Custom(networkx.path_graph(3)).picture()).texts[0] == "Custom(<Graph of 3 nodes and 2 edges>)"
+    )
     long = Picture(TimeVarying((Ring(4),) * 20).picture()).texts[0]
     assert long.startswith("TimeVarying(topologies=(Ring") and long.endswith("…") and len(long) < 60
 

@@ -21,7 +21,6 @@ from d5ray.topologies import (
     DoublyStochastic,
     Exponential,
     Hypercube,
-    MetropolisHastings,
     OnePeerExponential,
     PositiveSpectralGap,
     RandomRegular,
@@ -92,12 +91,6 @@ def test_which_topology_meets_what(topology: Topology, lacking: set[str]) -> Non
             with pytest.raises(ConfigurationError, match=words):
                 check_topology(topology, [requirement, *others], "DPSGD")
     check_topology(topology, [each for name, (each, _) in REQUIREMENTS.items() if name not in lacking], "Any")
-
-
-def test_the_topology_itself_is_checked_first() -> None:
-    """Weights that cannot be are refused without any requirement."""
-    with pytest.raises(ConfigurationError, match="Metropolis-Hastings weights are for undirected graphs"):
-        check_topology(DirectedRing(4, mixing=MetropolisHastings()), [], "DPSGD")
 
 
 def cosines(agents: int) -> list[float]:
