@@ -1,6 +1,5 @@
 """Claims about what a class of distributed optimizers says of its exchange, and what follows from it."""
 
-import pickle
 import warnings
 from dataclasses import dataclass
 from types import new_class
@@ -12,7 +11,6 @@ import d5ray as d5
 from d5ray.distributed.optimizers.exchange import adopt_former_flags
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
-from d5ray.identity.moved import unpickled
 
 SERVERS, PEERS, MEMORY = d5.ExchangeVia
 COLLECTIVES = d5.ExchangeVia.COLLECTIVES
@@ -122,11 +120,3 @@ def test_a_former_name_of_an_experiment_gives_what_the_new_one_does(former: str,
     with pytest.warns(DeprecationWarning, match=rf"^Experiment\.{former} is {now} now") as warned:
         assert getattr(wanted, former) == getattr(wanted, now)
     assert warned[0].filename == __file__
-
-
-def test_servers_out_of_a_pickle_of_an_earlier_version_are_read() -> None:
-    """Pickles name the class as it was called then."""
-    resolved = experiment(d5.optimizers.ASGD).resolved_servers
-    now, then = b"parameter_server.resolved_servers\nResolvedServers", b"server.servers\nSettled"
-    before = pickle.dumps(resolved, 0).replace(now, then)
-    assert then in before and unpickled(before) == resolved

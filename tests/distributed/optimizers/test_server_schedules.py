@@ -91,7 +91,6 @@ class Books:
     """What a training left behind."""
 
     wanted: Experiment
-    steps: int
     simulation: Simulation
     agents: list[TrainingAgent]
 
@@ -227,7 +226,7 @@ def test_no_schedule_loses_or_doubles_a_gradient(name: str, world: World) -> Non
         assert [outcome.status for outcome in outcomes] == ["completed"] * world.agents, outcomes
         if case.rule.asynchronous:
             together(simulation, [agent.conclude for agent in agents])
-        books = Books(wanted, world.steps, simulation, agents)
+        books = Books(wanted, simulation, agents)
         np.testing.assert_allclose(books.x, case.expected(books), rtol=0, atol=1e-12)
         updates = case.updates(world.agents, world.steps)
         assert [shard.version for shard in books.shards] == [updates] * world.shards

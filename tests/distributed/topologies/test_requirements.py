@@ -122,8 +122,6 @@ def test_eigenvalues_are_their_closed_forms(topology: Topology, expected: list[f
 
 
 APART = Custom(networkx.disjoint_union(networkx.path_graph(2), networkx.path_graph(3)))
-SHIFT = networkx.DiGraph()
-SHIFT.add_weighted_edges_from((rank, (rank + 1) % 5, 1.0) for rank in range(5))
 GAPS: list[tuple[Topology, float]] = [
     *((Exponential(n), 2 / (1 + math.ceil(math.log2(n)))) for n in range(2, 34, 2)),  # arXiv:2110.13363
     # W = ½ (I + shift) has the eigenvalues ½ (1 + e^(2πik/n)), of modulus |cos πk/n|
@@ -132,7 +130,7 @@ GAPS: list[tuple[Topology, float]] = [
     # k = 1, 3, 5 of six: |cos πk/6 · cos 2πk/6 · cos 4πk/6|; k = 3 gives zero, k = 2: |½ · ½ · ½|
     (OnePeerExponential(6), 1 - max(math.sqrt(3) / 2 / 4, 1 / 8) ** (1 / 3)),
     (TimeVarying((Ring(5), Ring(5))), Ring(5).spectral_gap()), (TimeVarying((Ring(6), Complete(6))), 1.0),
-    (Custom(networkx.empty_graph(3)), 0.0), (APART, 0.0), (Custom(SHIFT), 0.0),
+    (Custom(networkx.empty_graph(3)), 0.0), (APART, 0.0), (shift(5), 0.0),
     (Star(6, mixing=Uniform()), 0.5), (Star(6, mixing=ColumnStochastic()), 0.5),
 ]  # fmt: skip
 
@@ -185,7 +183,7 @@ def test_rounds_to_consensus_are_those_of_the_definition(topology: Topology, tol
 
 @pytest.mark.parametrize(
     "topology",
-    [Star(6, mixing=Uniform()), Custom(networkx.empty_graph(3)), APART, Custom(SHIFT),
+    [Star(6, mixing=Uniform()), Custom(networkx.empty_graph(3)), APART, shift(5),
      Custom(networkx.DiGraph([(0, 1), (1, 2), (0, 2)]))],
     ids=repr,
 )  # fmt: skip

@@ -130,17 +130,6 @@ def test_neighbours_by_hand() -> None:
     assert Torus(3, 4).agents == 12 and len({digest(each) for each in EVERY}) == len(set(EVERY)) > 500
 
 
-@pytest.mark.parametrize("agents", [2, 4, 8, 16, 32])
-def test_one_peer_rounds_average_exactly(agents: int) -> None:
-    """Of 2^p agents any p rounds in a row give 11ᵀ/n to the last bit (Ying et al., arXiv:2110.13363)."""
-    topology = OnePeerExponential(agents)
-    for first in range(topology.period):
-        product = np.eye(agents)
-        for round in range(first, first + topology.period):
-            product = topology.weights(round) @ product
-        np.testing.assert_array_equal(product, np.full((agents, agents), 1 / agents))
-
-
 def test_random_regular_graphs() -> None:
     """Everyone has the degree, seeds differ; a seed whose graph falls apart gives the next one's."""
     for seed in range(5):
