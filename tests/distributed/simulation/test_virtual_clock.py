@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,21 @@ def test_an_event_wakes_all_who_wait_in_their_order_and_each_once(clock: Virtual
         setter=setter,
     )
     assert log == [("b", False, 4.0), ("a", True, 5.0), ("c", True, 5.0), ("b", True, 5.0)]
+
+
+def test_what_is_cancelled_is_not_called(clock: VirtualClock) -> None:
+    """However often one cancels, and also what has been called."""
+    called: list[int] = []
+
+    def work() -> None:
+        numbers = [clock.at(float(number), partial(called.append, number)) for number in range(10)]
+        clock.sleep(1.5)
+        for number in (3, 4, 3, 1):
+            clock.cancel(numbers[number])
+        clock.sleep(10.0)
+
+    run(clock, worker=work)
+    assert called == [0, 1, 2, 5, 6, 7, 8, 9]
 
 
 def test_threads_and_the_virtual_clock_do_the_same(clock: VirtualClock) -> None:
