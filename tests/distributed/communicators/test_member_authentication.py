@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +19,16 @@ import pytest
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.socket import mesh
-from d5ray.distributed.communicators.socket.mesh import connect_members
 from d5ray.distributed.communicators.socket.transfer import INLINE_BYTES
-from d5ray.distributed.group.group import Group, Store
-from d5ray.distributed.group.membership import Membership
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete, Ring
 from d5ray.distributed.wire import proof
-from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import D5Error
 from tests.distributed.forming import Former, former, on_all
 from tests.distributed.stores import read, written
 from tests.distributed.strangers import Between
 from tests.hosts import hosts
-from tests.together import together
 
 SIZES = [
     1,
@@ -198,23 +193,6 @@ def member(store: str, encrypted: str, rank: str, address: str) -> None:
 
 
 # -- strangers ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.full
-def test_a_member_with_another_secret_is_refused_by_both(groups: Former) -> None:
-    """Over the members' own connections, before any other message."""
-    own = groups.rendezvous.address
-    other = Store(own.host, own.port, Secret.new())
-
-    def work(rank: int) -> str:
-        membership = Membership(Group("two secrets", 0, rank, 2, own, timeout_seconds=5.0))
-        membership.group = replace(membership.group, store=own if rank else other)
-        with pytest.raises(D5Error) as caught:
-            connect_members(membership)
-        membership.leave()
-        return str(caught.value)
-
-    assert any("does not know this run's secret" in words for words in together(work, 2))
 
 
 ATTACK = """
