@@ -91,6 +91,25 @@ def test_tensors_are_exchanged_in_place(groups: Former, backend: str, dtype: str
         assert trained.tolist() == [1.5, 1.5, 1.5]
 
 
+def test_sums_overflow_and_means_that_a_half_can_hold_do_not(groups: Former, backend: str) -> None:
+    """An overflow of a sum is infinite, ∞ − ∞ is not a number; shared memory does not even warn."""
+    group = groups.members(backend, 2)
+    quiet: dict[str, Any] = {} if backend == "shared_memory" else {"over": "ignore", "invalid": "ignore"}
+
+    def work(member: Communicator) -> tuple[Array, Array, Array]:
+        array = np.array([3e38, np.inf * (1 - 2 * member.rank), 1], np.float32)
+        means, parts = (np.array([60_000, 50_016 + 9_984 * member.rank], np.float16) for _ in range(2))
+        with np.errstate(**quiet):
+            member.allreduce(array)
+            member.allreduce(means, "mean")
+            return array, means, parts[member.reduce_scatter(parts, "mean")]
+
+    for rank, (array, means, part) in enumerate(on_all(group, work)):
+        assert np.isposinf(array[0]) and np.isnan(array[1]) and array[2] == 2
+        assert means.tolist() == [60_000, 55_008]
+        assert part.tolist() == [means[rank]]
+
+
 @pytest.mark.parametrize("size", [2, 3, 4, 8])
 def test_members_agree_to_the_last_bit(groups: Former, backend: str, size: int) -> None:
     """Sums of fractions round, but alike on all; near the exact sum; in shared memory in the ranks' order."""

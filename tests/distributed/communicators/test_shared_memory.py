@@ -64,19 +64,6 @@ def test_a_fold_is_rounded_once_and_ends_with_its_division_or_its_weight(dtype: 
     assert mixed.tobytes() == expected.astype(kind).tobytes()
 
 
-def test_infinities_pass_without_a_warning(groups: Former) -> None:
-    """An overflow is infinite, ∞ − ∞ is not a number, as in every other communicator."""
-    group = groups.members("shared_memory", 2)
-
-    def work(member: Communicator) -> Array:
-        array = np.array([3e38, np.inf * (1 - 2 * member.rank), 1], np.float32)
-        member.allreduce(array)
-        return array
-
-    for found in on_all(group, work):
-        assert np.isposinf(found[0]) and np.isnan(found[1]) and found[2] == 2
-
-
 # -- which arrays are worked on where they lie ------------------------------------------------------------
 
 
