@@ -82,7 +82,7 @@ def perform(member: Communicator, case: Case) -> None:
     everyone = case.everyone(size)
     exact = everyone.astype(np.float64)
     weights = member.topology.weights()[rank]
-    near = [other for other in np.flatnonzero(weights) if other != rank]
+    near = [int(other) for other in np.flatnonzero(weights) if other != rank]
     mine = place(member, case.kind, everyone[rank])
     expected = exact[rank]
     match case.operation:

@@ -295,7 +295,7 @@ def refusals() -> dict[str, tuple[Callable[[Communicator], Any], str]]:
         "parts": (lambda c: c.all_to_all(np.zeros(7)), "2 equal parts, found 7 elements"),
         "tag": (lambda c: c.send(np.zeros(3), 1 - c.rank, tag=-1), "the tag is -1"),
         "large tag": (lambda c: c.send(np.zeros(3), 1 - c.rank, tag=MAX_TAG), f"the tag is {MAX_TAG}"),
-        "no integer": (lambda c: c.broadcast(np.zeros(3), root=0.0), "rank 0.0 is not"),  # type: ignore[arg-type]
+        "no integer": (lambda c: c.broadcast(np.zeros(3), root=0.0), "rank 0.0 is not"),
         "sub-group of others": (lambda c: c.subgroup([1 - c.rank]), "let the members alone form it"),
         "sub-group with twice the same": (lambda c: c.subgroup([c.rank, c.rank]), "every member once"),
     }

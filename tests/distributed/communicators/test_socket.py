@@ -95,7 +95,7 @@ def test_traffic_is_what_the_formulas_say(groups: Former, size: int, elements: i
                 lambda c, root=root: c.broadcast(array.copy(), root),
                 collectives.broadcast_cost,
                 (root, 4 * elements),
-            )  # type: ignore[misc]
+            )
             for root in range(size)
         ),
     ]
