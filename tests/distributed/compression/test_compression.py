@@ -167,9 +167,9 @@ def test_no_vector_makes_a_compressor_lie(compressor: d5.Compressor) -> None:
         assert not np.isfinite(through(compressor, vector, seed)).all()
     drawn = UnbiasedRandomK in (type(compressor), type(getattr(compressor, "sparsifier", 0)))
     for largest in (np.finfo(np.float32).max, np.finfo(np.float32).tiny):
-        vector = np.array([1.0, -1.0, 0.5, 0.25] * 4, dtype=np.float32) * np.float32(largest)
-        vector /= np.float32(8.0 if drawn else 1.0)  # n/k times v must be a float32, too
-        assert np.isfinite(through(compressor, vector)).all()
+        extreme = np.array([1.0, -1.0, 0.5, 0.25] * 4, dtype=np.float32) * np.float32(largest)
+        extreme /= np.float32(8.0 if drawn else 1.0)  # n/k times v must be a float32, too
+        assert np.isfinite(through(compressor, extreme)).all()
 
 
 def test_a_threshold_is_of_magnitudes() -> None:

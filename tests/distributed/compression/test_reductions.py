@@ -406,14 +406,14 @@ def test_one_members_nan_is_everyones(groups: Former, reduction: Reduction, valu
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        *((lambda c=c: Allreduce(c), "cannot be added") for c in (QSGD(), TopK(3), Float16())),  # type: ignore[misc]
+        *((lambda c=c: Allreduce(c), "cannot be added") for c in (QSGD(), TopK(3), Float16())),
         (lambda: ScatterReduce(TopK(3)), "take a quantizer such as"),  # type: ignore[arg-type]
         (lambda: SparseAllreduce(QSGD()), "take a sparsifier such as"),  # type: ignore[arg-type]
         (lambda: SparseAllreduce(Chain(TopK(3), QSGD())), "or AllGather.Chain"),  # type: ignore[arg-type]
         (lambda: SparseAllreduce(TopK(3), "ring"), "schedule is 'ring'"),  # type: ignore[arg-type]
         (lambda: AllGather("topk"), "AllGather is given 'topk'"),  # type: ignore[arg-type]
         (lambda: ErrorFeedback("topk"), "compression is 'topk'"),  # type: ignore[arg-type]
-        *((lambda c=c: ErrorFeedback(c), "which is no contraction")  # type: ignore[misc]
+        *((lambda c=c: ErrorFeedback(c), "which is no contraction")
           for c in (QSGD(bits=4), TernGrad(), UnbiasedRandomK(100), Allreduce(UnbiasedRandomK(0.1)),
                     Chain(UnbiasedRandomK(0.1), QSGD()), ScatterReduce(QSGD(bits=2)))),
         (lambda: ErrorFeedback(ErrorFeedback(TopK(3))), "one is enough"),

@@ -56,8 +56,8 @@ def test_an_agent_alone_does_plain_sgd() -> None:
 def weight(simulation: Simulation, agents: list[TrainingAgent]) -> float:
     """Σ w of all agents and of the letters that nobody has taken in."""
     letters = [each for box in simulation.meadow.mailboxes.values() for each in box.letters]
-    held = sum(float(agent.connections.optimizer.w[0]) for agent in agents)  # type: ignore[attr-defined]
-    return held + sum(float(letter.arrays[1][0]) for letter in letters)
+    rules: list[Any] = [agent.connections.optimizer for agent in agents]
+    return float(sum(rule.w[0] for rule in rules) + sum(letter.arrays[1][0] for letter in letters))
 
 
 def test_who_has_done_its_steps_gossips_on_until_all_have() -> None:

@@ -167,7 +167,7 @@ OTHERS: list[tuple[Callable[[], object], str]] = [
     (lambda: ChocoSGD(QSGD(2), 0.5).check(1000), "no contraction on 1000 parameters"),
     (lambda: DiLoCo(3, 0.7), "outer is 0.7"),  # type: ignore[arg-type]
     (lambda: GrowingBatch((5, 3)), "ascending"),
-    (lambda: GrowingBatch([3, 3]), "ascending"),  # type: ignore[arg-type]
+    (lambda: GrowingBatch([3, 3]), "ascending"),
     (lambda: HierarchicalAveraging(2, 3, 4), "multiple of 3"),
 ]
 
@@ -185,7 +185,6 @@ SHARES = [
     [[4, 4, 4], [1, 1, 0], [4, 4, 4], [1, 0, 0]],
     [[2] * 8, [2, 2, 2, 2, 2, 1, 1, 1], [1, 1, 1, 0, 0, 0, 0, 0], [2] * 8],
 ]
-Rule = d5.DistributedOptimizer
 
 
 def shared(shares: list[list[int]]) -> tuple[list[Array], list[list[d5.Batch]]]:

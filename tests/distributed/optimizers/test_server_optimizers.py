@@ -52,7 +52,7 @@ def close(found: Array, expected: Array) -> None:
      (7, 96, {"groups": 3, "shards": 2})],
 )  # fmt: skip
 def test_the_synchronous_server_is_allreduce(
-    base: d5.Optimizer, agents: int, count: int, servers: dict[str, int]
+    base: d5.Optimizer, agents: int, count: int, servers: dict[str, Any]
 ) -> None:
     """With agents' shares of different size, a straggler, and groups whose mean the root weighs by agents."""
     wanted = experiment(

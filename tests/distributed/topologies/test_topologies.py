@@ -179,9 +179,9 @@ def test_two_sides(topology: Topology, expected: Any) -> None:
 
 TURNS = TimeVarying((Tree(4, branching=1), Bipartite(1, 3)))  # an odd cycle over all rounds
 WRONG: list[tuple[Callable[[], object], str]] = [
-    *((lambda kind=kind, wrong=wrong: kind(wrong), f"agents is {wrong!r}")  # type: ignore[misc]
+    *((lambda kind=kind, wrong=wrong: kind(wrong), f"agents is {wrong!r}")
       for kind in (Complete, Ring) for wrong in (0, -1, 2.0, "4", True, None)),
-    *((lambda wrong=wrong: Ring(4, mixing=wrong), "mixing is .* must be a Mixing")  # type: ignore[misc]
+    *((lambda wrong=wrong: Ring(4, mixing=wrong), "mixing is .* must be a Mixing")
       for wrong in (Uniform, "uniform", 0)),
     (lambda: Torus(0, 4), "rows is 0"),
     (lambda: Torus(3, 2.0), "columns is 2.0"),  # type: ignore[arg-type]
@@ -200,7 +200,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: TimeVarying(Ring(4)), "must be a tuple of topologies"),  # type: ignore[arg-type]
     (lambda: TimeVarying((Ring(4), Torus(2, 3))), "equally many agents"),
     (lambda: Exponential(5, mixing=MetropolisHastings()).check(), "is directed .3 sends to 0"),
-    *((lambda each=each: each.sides, r"no two sides, since an odd cycle goes through \d and \d")  # type: ignore[misc]
+    *((lambda each=each: each.sides, r"no two sides, since an odd cycle goes through \d and \d")
       for each in (TURNS, Ring(5), Complete(3), DirectedRing(3))),
 ]  # fmt: skip
 
@@ -308,7 +308,7 @@ def test_rounds_of_a_time_varying_graph() -> None:
     assert topology.graph(0).number_of_edges() == 4 and topology.graph(1).number_of_edges() == 0
 
 
-TARGETS = {
+TARGETS: dict[str, list[Any]] = {
     "descending": [(2, 1), (0,), (0,)], "twice": [(1, 1), (0,), ()], "oneself": [(0, 1), (0,), ()],
     "too high": [(3,), (), ()], "negative": [(-1,), (), ()], "lists": [[1], [0], []],
     "None": [None, (), ()], "text": [("1",), (), ()],
