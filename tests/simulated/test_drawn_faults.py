@@ -66,10 +66,7 @@ def drawn(rng: np.random.Generator, seconds: float, servers: bool) -> d5.Faults:
 
 
 def endure(name: str, trials: int, seed: int, policies: tuple[str, ...], step_seconds: float) -> int:
-    """So many trials; of each the end, the parameters, the events and what `d5ray check` says.
-
-    Gives how many newcomers were taken in.
-    """
+    """So many trials; of each the end, the parameters, the events and what `d5ray check` says."""
     rng, joined = np.random.default_rng(seed), 0
     pace = d5.simulation.ConstantTime(step_seconds)
     with d5.simulate(experiment(name, "stop"), compute=pace) as group:

@@ -250,10 +250,7 @@ LENGTH, PAIR, WORD = 8, 8, 4  # bytes of a message's length, of an index and a f
 def test_a_sparse_allreduce_sends_what_sparcml_says(
     groups: Former, schedule: ExchangeSchedule, size: int
 ) -> None:
-    """Between kβ log₂P with the same indices everywhere and (P−1)kβ with none in common, never over dense.
-
-    Split, on average, between 2(P−1)/P · kβ and (P−1)(1 + 1/P)kβ; dense kβ + (P−1)/P · N words.
-    """
+    """Between kβ log₂P with the same indices everywhere and (P−1)kβ with none in common, never over dense."""
 
     def sent(pattern: str, n: int, k: int) -> float:
         """On average of members, without lengths, for vectors without signs: nothing cancels."""

@@ -69,10 +69,7 @@ def test_x_is_the_buffer_whatever_is_written_to_it() -> None:
 def test_the_gradient_is_that_of_the_loss_times_the_weight(
     kind: type[d5.DistributedOptimizer], sizes: list[int], samples: int, weight: float
 ) -> None:
-    """Whole or in buckets, announced from the last layer to the first when final; of no samples it is zero.
-
-    A weight multiplies the gradient but not the loss; without samples there is no loss.
-    """
+    """Whole or in buckets, announced from last layer to first when final; of no samples it is zero."""
     optimizer, own = bound(kind), noise(1, 1, 5)[0, 0][:samples]
     optimizer.gradient(batch_of(np.ones((3, SIZE))), on_ready=lambda bucket: None)  # of which nothing is left
     shift = own.mean(axis=0) if samples else np.zeros(SIZE)
