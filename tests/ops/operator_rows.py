@@ -445,16 +445,16 @@ def resizing() -> Iterator[Row]:
         for way in ways:
             for scales in ((1.6, 2.0), (0.6, 0.5)):
                 every = {**attributes, "axes": (2, 3), "coordinate_transformation_mode": way}
-                yield Row("Resize", (normal(1, 2, 5, 4), None, np.float32(scales)), every)
+                yield Row("Resize", (normal(1, 2, 5, 4), None, np.array(scales, np.float32)), every)
     for mode in ("linear", "cubic"):
         antialias = {"mode": mode, "antialias": 1, "axes": (2, 3)}
         yield Row("Resize", (normal(1, 1, 7, 8), None, None, ints(3, 5)), antialias)
     for nearest in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
         attributes = {"nearest_mode": nearest, "coordinate_transformation_mode": "asymmetric"}
-        yield Row("Resize", (normal(6, 4), None, np.float32((0.5, 1.5))), attributes)
+        yield Row("Resize", (normal(6, 4), None, np.array((0.5, 1.5), np.float32)), attributes)
     for mode in ("nearest", "linear", "cubic"):
         crop = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 7.0}
-        part = np.float32((0, 0, 0.2, -0.4, 1, 1, 0.9, 1.3))
+        part = np.array((0, 0, 0.2, -0.4, 1, 1, 0.9, 1.3), np.float32)
         yield Row("Resize", (normal(1, 1, 4, 4), part, None, ints(1, 1, 3, 5)), {"mode": mode, **crop})
     for policy in ("not_larger", "not_smaller"):
         attributes = {"mode": "linear", "keep_aspect_ratio_policy": policy}

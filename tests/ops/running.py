@@ -58,7 +58,8 @@ def is_floating(x: Array | None) -> bool:
 
 def weights(y: Array) -> Array:
     """A number for every element, always the same, of the type of y."""
-    return np.sin(1 + 2.3 * np.arange(y.size)).reshape(y.shape).astype(y.dtype)
+    found: Array = np.sin(1 + 2.3 * np.arange(y.size)).reshape(y.shape).astype(y.dtype)
+    return found
 
 
 def differentiated(context: NodeContext, inputs: Inputs, steering: Sequence[int] = ()) -> list[int]:
@@ -132,7 +133,7 @@ def of_tensorflow(
     from d5ray.ops.tensorflow.library import tf  # noqa: PLC0415
 
     built = KERNELS[context.node.type](context)
-    tensors = [None if x is None else tf.constant(x) for x in inputs]
+    tensors: list[Any] = [None if x is None else tf.constant(x) for x in inputs]
     given = [index for index, x in enumerate(inputs) if x is not None]
     places = _differentiated(context, inputs) if backwards else []
 

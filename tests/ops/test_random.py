@@ -21,7 +21,7 @@ in_every_framework = pytest.mark.parametrize("framework", FRAMEWORKS)
 
 def calls(framework: str, context: NodeContext, inputs: Arrays, seeds: tuple[int, ...]) -> list[Arrays]:
     """The outputs after each of these seeds: of PyTorch's generator, or of the context's own."""
-    found = []
+    found: list[Arrays] = []
     for seed in seeds:
         if framework == "torch":
             with torch.random.fork_rng():
@@ -100,8 +100,7 @@ def test_random_numbers_have_the_type_that_is_asked_for() -> None:
 def test_dropout_lets_a_share_through(ratio: float, framework: str) -> None:
     """x / (1 − ratio) for a share of 1 − ratio, else 0, as the mask says; the gradient likewise."""
     x = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32) + 10
-    inputs: Arrays = [x, np.float32(ratio), np.array(True)]
-    inputs[1] = np.asarray(inputs[1])
+    inputs: Arrays = [x, np.array(ratio, np.float32), np.array(True)]
     context = place("Dropout", inputs, outputs=2)
     for seen in (context, known(context, inputs)):
         (y, mask), (gradient, *_) = RUNS[framework](seen, inputs)

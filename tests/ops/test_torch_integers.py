@@ -72,7 +72,7 @@ def test_integers_are_computed_as_real_numbers(type: str) -> None:
             found = computed(row, whole_numbers(row, kind))
             if type not in ROUNDED and kind != "bool":
                 for a, b in zip(found, computed(row, whole_numbers(row, kind, "float64")), strict=True):
-                    np.testing.assert_array_equal(np.float64(a), np.float64(b), err_msg=str(row))  # type: ignore[arg-type]
+                    np.testing.assert_array_equal(np.float64(a), np.float64(b), err_msg=str(row))
             made = onnx.defs.get_schema(type).outputs[0].type_str
             if type not in ("Cast", "CastLike") and made == type_name(row, OF_A_TYPE.get(type, 0)):
                 assert found[0] is not None and found[0].dtype == kind

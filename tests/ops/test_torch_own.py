@@ -54,7 +54,7 @@ def test_a_kernel_is_called_where_it_can_be(kind: str, name: str, gates: int, cl
     """Once for all steps, also where lengths leave nothing out; not where activations are clipped."""
     arrays = [np.ones(shape) for shape in ((4, 3, 2), (1, gates * 5, 2), (1, gates * 5, 5), (1, gates * 10))]
     for lengths in ([], [np.full(3, 4, np.int32)]):
-        given = [*arrays, *lengths]
+        given: list[np.ndarray[Any, Any]] = [*arrays, *lengths]
         context = known(place(kind, given, {"linear_before_reset": 1, **clip}, outputs=2), given)
         with Calls() as calls:
             FACTORIES[kind](context)(*map(tensor_of, given))

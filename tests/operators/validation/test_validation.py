@@ -28,7 +28,6 @@ def _relu_slope(x: Array, at_zero: float) -> Array:
     return np.where(x > 0, 1.0, np.where(x < 0, 0.0, at_zero))
 
 
-Array = np.ndarray[Any, Any]
 Wrong = Callable[[list[Array]], None]
 
 
