@@ -129,15 +129,26 @@ def _slice(context: NodeContext) -> Kernel:
         chosen = list(range(length)) if axes is None else from_front(integers(context, 3, axes), count)
         begin, end, step = [0] * count, [0] * count, [1] * count
         for place, axis in enumerate(chosen):
-            begin[axis], end[axis] = first[place], last[place]
             step[axis] = 1 if steps is None else by[place]
+            begin[axis], end[axis] = _start(first[place], step[axis], sizes(x)[axis]), last[place]
         whole = sum(1 << axis for axis in range(count) if axis not in chosen)
         bounds = (tf.stack([tf.cast(each, tf.int64) for each in part]) for part in (begin, end, step))
-        if all(isinstance(each, list) for each in (first, last, by)):
+        if all(isinstance(each, int) for part in (begin, end, step) for each in part):
             bounds = (np.asarray(part, np.int64) for part in (begin, end, step))
         return tf.strided_slice(x, *bounds, begin_mask=whole, end_mask=whole)
 
     return call
+
+
+def _start(first: Size, by: Size, size: Size) -> Size:
+    """Where a slice begins: at the first element where it would begin before it and go backwards."""
+    if isinstance(by, int) and by > 0:
+        return first
+    if isinstance(first, int) and isinstance(size, int):
+        moved: Size = max(first, -size)
+    else:
+        moved = tf.maximum(tf.cast(first, tf.int64), -tf.cast(size, tf.int64))
+    return moved if isinstance(by, int) else tf.where(by < 0, moved, tf.cast(first, tf.int64))
 
 
 def _listed(context: NodeContext, index: int, given: Tensor | None) -> Any:

@@ -32,7 +32,11 @@ def pad(context: NodeContext, pads: Value, value: Value, axes: Value) -> Kernel:
         for axis, begin, end in zip(along, begins, ends, strict=True):
             place = 2 * (x.dim() - 1 - axis % x.dim())
             amounts[place : place + 2] = begin, end
-        return F.pad(x, amounts, value=filling)
+        given = others[1] if len(others) > 1 else None
+        if given is None or not given.requires_grad:
+            return F.pad(x, amounts, value=filling)
+        inside = F.pad(torch.ones_like(x, dtype=torch.bool), amounts, value=False)
+        return torch.where(inside, F.pad(x, amounts), given.reshape(()))
 
     def tables(shape: Sequence[int]) -> list[Tensor]:
         return [

@@ -110,7 +110,7 @@ def reshape(context: NodeContext, given: Value) -> Kernel:
 
 @with_values(1, 2, 3, 4)
 def slice_(context: NodeContext, starts: Value, ends: Value, axes: Value, steps: Value) -> Kernel:
-    """NumPy's slices, along some axes."""
+    """NumPy's slices, along some axes; backwards, too, a start before the first element is moved to it."""
     along = tuple(range(len(starts)) if axes is None else axes)
     pieces = tuple(map(slice, starts, ends, [1] * len(starts) if steps is None else steps))
 
@@ -129,10 +129,12 @@ def slice_(context: NodeContext, starts: Value, ends: Value, axes: Value, steps:
     def slice_backwards_too(x: Tensor, *others: Tensor | None) -> Tensor:
         """PyTorch has no negative steps: it goes forwards through what was turned round."""
         for axis, piece in zip(along, pieces, strict=True):
-            places = range(*piece.indices(x.shape[axis]))
+            size = x.shape[axis]
+            start = max(piece.start, -size) if piece.step < 0 else piece.start
+            places = range(*slice(start, piece.stop, piece.step).indices(size))
             if places.step < 0:
                 x = x.flip(axis)
-                last = x.shape[axis] - 1
+                last = size - 1
                 places = range(last - places.start, last - places.stop, -places.step)
             x = x[(slice(None),) * (axis % x.dim()) + (slice(places.start, places.stop, places.step),)]
         return x

@@ -222,6 +222,7 @@ def shapes() -> Iterator[Row]:
     yield Row("Reshape", (normal(0, 3), ints(3, 0)), {"allowzero": 1})
     yield Row("Slice", (normal(5, 4), ints(1, 0), ints(4, 2)))
     yield Row("Slice", (normal(5, 4), ints(-1), ints(-100), ints(0), ints(-2)))
+    yield Row("Slice", (normal(5, 4), ints(-100), ints(-200), ints(0), ints(-1)))
     yield Row("Slice", (normal(5, 4), ints(0, -3), ints(100, -1), ints(-1, 0), ints(3, 1)))
     yield Row("Split", (normal(5, 2),), {"num_outputs": 2}, outputs=2)
     yield Row("Split", (normal(2, 5), ints(1, 0, 4)), {"axis": -1}, outputs=3)

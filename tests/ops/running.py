@@ -1,6 +1,7 @@
 """One operator under every framework: its outputs, and the gradients of their sum with fixed weights"""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -78,9 +79,22 @@ def on_host(array: Any) -> Array:
     return np.asarray(array.get() if hasattr(array, "get") else array)
 
 
+@dataclass
+class Drawn:
+    """What a generator of NumPy's draws, as another module's arrays."""
+
+    generator: Any
+    xp: Any
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self.xp.asarray(getattr(self.generator, name)(*args, **kwargs))
+
+
 def of_arrays(context: NodeContext, inputs: Inputs, backwards: bool = True, xp: Any = np) -> Found:
     """By the array operator, under NumPy or CuPy, which leaves its inputs as they are."""
     operator, given = OPERATORS[context.node.type], moved(xp, inputs)
+    if xp is not np:
+        context = replace(context, random=Drawn(context.random, xp))
     made = operator.forward(xp, context, given)
     outputs = [on_host(y) for y in made][: len(context.node.outputs)]
     slopes = [weights(y) if is_floating(y) else None for y in outputs]

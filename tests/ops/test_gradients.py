@@ -107,7 +107,7 @@ def frameworks() -> list[Any]:
 
 # What PyTorch's own functions do not differentiate with respect to.
 CUT: dict[str, dict[str, tuple[int, ...]]] = {
-    "torch": {"BatchNormalization": (3, 4), "Pad": (2,)},
+    "torch": {"BatchNormalization": (3, 4)},
     "tensorflow": {"BatchNormalization": (3, 4)},
 }
 

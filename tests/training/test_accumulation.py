@@ -105,6 +105,17 @@ def test_agents_in_threads_do_what_simulated_ones_do() -> None:
             assert np.array_equal(agent.flat_parameters(), found[rank])
 
 
+@pytest.mark.full
+def test_agents_on_ray_reach_the_same() -> None:
+    """Two real agents by pieces, and two by the large batch."""
+    reached = []
+    for changes in ({"batch_size": 32}, {"batch_size": 8, "accumulate": 4}):
+        with d5.launch(experiment(agents=2, **changes), quiet=True) as group:
+            assert group.train(progress=False).step == 8
+            reached.append(np.concatenate([each.ravel() for each in group.parameters(0).values()]))
+    np.testing.assert_allclose(reached[1], reached[0], rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -118,3 +129,11 @@ def test_what_cannot_be_accumulated_is_refused(changes: dict[str, Any], said: st
     """Before anything starts, with what to do."""
     with pytest.raises(ConfigurationError, match=said):
         experiment(**changes)
+
+
+def test_an_experiment_that_does_not_accumulate_is_what_it_was() -> None:
+    """Its hash is that of an experiment from before; one that does has another."""
+    plain = experiment()
+    assert "accumulate" not in plain.describe()
+    assert plain.hash == experiment(accumulate=1, precision="float32", compile=False).hash
+    assert plain.hash != experiment(accumulate=2).hash

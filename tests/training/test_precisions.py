@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import d5ray as d5
+from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from tests.agents import agents_in_threads
 from tests.together import together
@@ -48,6 +49,22 @@ def test_accumulation_in_float64_is_exact_to_1e_12() -> None:
     np.testing.assert_allclose(reached[1], reached[0], rtol=0, atol=1e-12)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("precision", ["bfloat16", "float16", "float64"])
+def test_digits_are_learnt_as_well_as_in_float32(precision: str) -> None:
+    """The median accuracy lies in the interval of float32's, or above: of six seeds least and greatest."""
+    found: dict[str, list[float]] = {"float32": [], precision: []}
+    for each, accuracies in found.items():
+        for seed in SEEDS:
+            with d5.simulate(experiment(precision=each, seed=seed)) as group:
+                group.train(progress=False)
+                table = group.metrics().to_pandas()
+                accuracies.append(float(table[table["metric"] == "test_accuracy"]["value"].iloc[-1]))
+    low = min(found["float32"])
+    assert float(np.median(found[precision])) >= low
+    assert float(np.median(found["float32"])) > 0.9
+
+
 def test_agents_in_float16_stay_equal() -> None:
     """Each scales its own loss, from a scale that is too large at first: none leaves a step out."""
     wanted = experiment(precision="float16", epochs=1, evaluate=False, communicator="shared_memory")
@@ -75,6 +92,22 @@ def test_a_training_in_float16_goes_on_bit_for_bit(tmp_path: Path) -> None:
     with d5.simulate(saved, resume=run / "checkpoints" / "step-00000004") as group:
         group.train(4, progress=False)
         assert np.array_equal(flat(group), expected)
+
+
+def test_a_run_in_another_precision_is_another_experiment(tmp_path: Path) -> None:
+    """Its hash differs, its description says so, and a checkpoint of one is refused by the other."""
+    plain, half = experiment(), experiment(precision="bfloat16")
+    assert plain.hash != half.hash
+    assert half.describe()["precision"] == "bfloat16" and "precision" not in plain.describe()
+    saved = experiment(epochs=1, evaluate=False, events=d5.events.Checkpoint(every_steps=2))
+    with d5.simulate(saved) as group:
+        group.train(2, progress=False)
+        run = group.folder
+    with (
+        pytest.raises(ConfigurationError, match=r"its precision was null, here it is .bfloat16"),
+        d5.simulate(saved.with_values(precision="bfloat16"), resume=run),
+    ):
+        pass
 
 
 def test_a_model_trained_in_half_precision_is_given_back_in_float32() -> None:

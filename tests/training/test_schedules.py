@@ -116,6 +116,19 @@ def distance(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
     return float(np.linalg.norm(one - other) / np.linalg.norm(other))
 
 
+@pytest.mark.full
+def test_a_scheduled_training_is_the_sum_of_its_parts() -> None:
+    """η = 0.1 in the first epoch and 0 in the second: one epoch's parameters; with weight decay around it."""
+    once = d5.optimizers.Scheduled(
+        d5.optimizers.Momentum(0.1, 0.5), learning_rate=d5.schedules.Piecewise(0.1, {1: 1e-30})
+    )
+    assert distance(trained(once), trained(d5.optimizers.Momentum(0.1, 0.5), epochs=1)) < 1e-6
+    wrapped = d5.optimizers.WeightDecay(once, 1e-3)
+    alone = d5.optimizers.WeightDecay(d5.optimizers.Momentum(0.1, 0.5), 1e-3)
+    assert distance(trained(wrapped), trained(alone, epochs=1)) < 1e-6
+    assert distance(trained(once), trained(d5.optimizers.Momentum(0.1, 0.5))) > 1e-2
+
+
 @pytest.mark.parametrize(
     "rule",
     [
@@ -206,6 +219,13 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
 def test_a_wrong_schedule_is_an_error(make: Callable[[], Any], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         make()
+
+
+def test_the_last_value_of_one_cycle_is_tiny() -> None:
+    """peak / 25 / 10,000, the peak at 30 % of the way."""
+    schedule = d5.schedules.OneCycle(1.0, 101)
+    assert schedule.value(100) == pytest.approx(1 / 25 / 1e4, rel=1e-9)
+    assert max(range(101), key=schedule.value) in (29, 30)
 
 
 @pytest.mark.parametrize("make", [lambda: np.ones(3, np.float32), lambda: torch.ones(3)])

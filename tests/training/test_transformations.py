@@ -212,6 +212,23 @@ def test_shapes_are_those_that_are_said(transformation: Transformation, count: i
     assert pickle.loads(pickle.dumps(transformation)) == transformation
 
 
+@pytest.mark.parametrize("transformation", [t for t in ALL if t.at_test() is not None], ids=repr)
+def test_at_test_nothing_is_left_to_chance(transformation: Transformation) -> None:
+    """Whatever the keys, test samples come out the same."""
+    lasting = transformation.at_test()
+    assert lasting is not None
+    one, other = (lasting.apply(sampled(images(9), seed)).inputs for seed in (1, 2))
+    np.testing.assert_array_equal(one, other)
+
+
+def test_shapes_follow_one_another() -> None:
+    """Each gets what the one before gives; the outcome is contiguous, as PyTorch wants it."""
+    pipeline = (Resize(16), Crop(12, padding=1), RandomFlip(), CentreCrop((10, 11)))
+    assert shape_after(pipeline, (3, 8, 9)) == (3, 10, 11)
+    found = made(pipeline, images(4), np.arange(4))
+    assert found.shape == (4, 3, 10, 11) and found.flags.c_contiguous
+
+
 class Halved(Transformation):
     """Every other pixel, in training alone."""
 

@@ -4,27 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError, ValidationError
 from d5ray.training.validation.problems import PROBLEMS, Quadratic, ValidationProblem
 from d5ray.training.validation.validation import trajectory
-
-
-class Explodes(d5.Optimizer):
-    learning_rate = 0.1
-
-    def update(self, x: Any, gradient: Any, state: Any) -> None:
-        x *= float("nan")
-
-
-class Spoils(d5.Optimizer):
-    learning_rate = 0.1
-
-    def update(self, x: Any, gradient: Any, state: Any) -> None:
-        gradient *= 0.1
-        x -= gradient
-
 
 Vector = np.ndarray[Any, Any]
 
@@ -67,6 +52,22 @@ def test_a_rule_is_compared_with_a_rule_a_framework_s_own_or_a_function() -> Non
     ).passed
 
 
+def test_single_precision_is_near_double_precision() -> None:
+    """Adam in PyTorch's float32 against float64: within 1e-4 of the way, not within 1e-9."""
+
+    def single(values: Vector) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.float32)
+
+    report = d5.optimizers.check_optimizer(
+        d5.optimizers.Adam(0.01), reference=d5.optimizers.Adam(0.01), array=single, tolerance=1e-4
+    )
+    assert 1e-9 < max(report.deviations[0].relative) < 1e-4
+    with pytest.raises(ValidationError, match=r"Adam.*FAILED"):
+        d5.optimizers.check_optimizer(
+            d5.optimizers.Adam(0.01), reference=d5.optimizers.Adam(0.01), array=single, tolerance=1e-9
+        )
+
+
 class LateMistake(d5.optimizers.UpdateRuleOptimizer):
     """Gradient descent, which from its sixth step on takes a part of one tensor twice."""
 
@@ -101,6 +102,21 @@ def test_a_mistake_is_found_at_its_step_and_with_its_size() -> None:
     moved = np.linalg.norm(trajectory(d5.optimizers.SGD(0.1), problem, 6, np.array)[-1] - problem.start)
     assert deviation.relative[5] == pytest.approx(expected / moved, rel=1e-9)
     assert deviation.worst_element >= abs(deviation.norms[5]) / 3**0.5
+
+
+class Spoils(d5.Optimizer):
+    learning_rate = 0.1
+
+    def update(self, x: Any, gradient: Any, state: Any) -> None:
+        gradient *= 0.1
+        x -= gradient
+
+
+class Explodes(d5.Optimizer):
+    learning_rate = 0.1
+
+    def update(self, x: Any, gradient: Any, state: Any) -> None:
+        x *= float("nan")
 
 
 def test_what_is_no_rule_is_said() -> None:

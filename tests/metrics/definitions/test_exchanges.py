@@ -1,13 +1,17 @@
 """Speed-ups of allreduces and exchanges by size, against planted times; what is said of who was missing"""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from d5ray.metrics.definitions.exchanges import (
     ALLREDUCE_TIME,
+    GRADIENT_TIME,
     AllreduceSpeedup,
     AllreduceTime,
     AllreduceTimeRatio,
+    GradientExchangeSpeedup,
+    GradientExchangeTime,
 )
 from d5ray.metrics.record.recorder import Recorder
 
@@ -59,6 +63,13 @@ def test_a_time_is_that_of_the_slowest_rank(size: str) -> None:
     assert (found.value, found.low, found.high) == pytest.approx((OURS[size],) * 3)
 
 
+def test_exchanges_of_gradients_have_times_and_speedups_of_their_own() -> None:
+    tables = run(GRADIENT_TIME)
+    assert GradientExchangeSpeedup("ours[2]", "base[2]", "1 MB").estimate(tables).value == pytest.approx(1.5)
+    assert GradientExchangeTime("base[2]", "1 MB").estimate(tables).value == pytest.approx(45.0)
+    assert AllreduceSpeedup("ours[2]", "base[2]", "1 MB").estimate(tables).value is None
+
+
 def test_who_is_missing_is_named_with_the_reason_and_decides_nothing() -> None:
     """The status of a row without a value says why there are no others."""
     batches = rows("ours[2]", "1 MB", ALLREDUCE_TIME, 1.0)
@@ -72,3 +83,20 @@ def test_who_is_missing_is_named_with_the_reason_and_decides_nothing() -> None:
     assert AllreduceTime("mpi[2]", "1 MB").estimate(tables).reason == why
     other = AllreduceSpeedup("ours[2]", "socket[2]", "1 MB").estimate(tables)
     assert other.reason == "unavailable: socket[2] was not measured"
+
+
+def test_speedups_of_noisy_pairs_lie_within_their_interval() -> None:
+    """Ratios of 4 with 5 % noise: the interval holds 4 and excludes 3 and 5."""
+    generator = np.random.default_rng(0)
+    batches: list[pa.RecordBatch] = []
+    for name, median in (("ours[2]", 1.0), ("base[2]", 4.0)):
+        for pair in range(10):
+            recorder = Recorder(run_id="r", agent=f"{name}/0", rank=0, node="n", send=batches.append)
+            recorder.declare(ALLREDUCE_TIME, "s")
+            value = median * float(np.exp(generator.normal(0, 0.05)))
+            recorder.record(ALLREDUCE_TIME, value, step=0, phase="run", scope=f"{name} 1 MB", rep=pair)
+            recorder.flush()
+    tables = {"samples": pa.Table.from_batches(batches)}
+    found = AllreduceSpeedup("ours[2]", "base[2]", "1 MB").estimate(tables)
+    assert found.low is not None and found.high is not None
+    assert 3 < found.low < 4 < found.high < 5

@@ -8,8 +8,10 @@ import pytest
 from d5ray.metrics.definitions.rates import (
     BARE,
     IN_THE_SHARD,
+    SAMPLE_RATE,
     SERVICE_TIME,
     UPDATE_RATE,
+    SampleRateRatio,
     ServiceTimeRatio,
     UpdateRateRatio,
     rate_of,
@@ -53,10 +55,22 @@ def test_what_all_agents_do_in_a_second_is_the_sum_of_what_each_does() -> None:
     assert (UpdateRateRatio("a[3]", "b[2]", "1 MB") >= 9.999).judge(run).verdict == "PASS"
 
 
+def test_samples_a_second_are_summed_alike() -> None:
+    run = two(SAMPLE_RATE, "", quick=0.5)
+    assert SampleRateRatio("a[3]", "b[2]").estimate(run).value == pytest.approx(1.0)
+    assert SampleRateRatio("b[2]", "a[3]").estimate(run).value == pytest.approx(1.0)
+
+
 def test_a_rate_is_the_median_over_fresh_processes() -> None:
     """6 · drift, whose median is 1.1; the exact interval of seven is from the least to the greatest."""
     found = rate_of(two(UPDATE_RATE, "1 MB", quick=1.0), UPDATE_RATE, "a[3]", "1 MB")
     assert (found.value, found.low, found.high) == pytest.approx((6.6, 4.2, 12.0))
+
+
+def test_few_pairs_have_no_interval_and_leave_the_verdict_open() -> None:
+    verdict = (UpdateRateRatio("a[3]", "b[2]", "1 MB") >= 5).judge(two(UPDATE_RATE, "1 MB", 5.0, pairs=4))
+    assert verdict.value == pytest.approx(10) and verdict.verdict == "INCONCLUSIVE"
+    assert verdict.reason == "no interval: 4 pairs are too few, it needs 6: make 2 more"
 
 
 @pytest.mark.parametrize(

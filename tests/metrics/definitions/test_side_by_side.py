@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from d5ray.metrics.definitions.side_by_side import RecordingShare, StepTimeOf, StepTimeRatio
+from d5ray.metrics.definitions.side_by_side import RecordingShare, StepTimeOf, StepTimeRatio, contenders
 from d5ray.metrics.record.recorder import Recorder
+from d5ray.metrics.statistics.intervals import Estimate
 
 Steps = Sequence[float]
 
@@ -51,6 +52,22 @@ def test_a_planted_ratio_is_found_with_the_exact_rank_interval() -> None:
     assert (found.n, found.sample_unit, found.exact) == (10, "pairs of fresh processes", False)
 
 
+@pytest.mark.full
+def test_equal_sides_give_an_interval_that_holds_one_and_an_open_verdict_at_it() -> None:
+    """A/A: 95 times in 100 at least, and an interval with 1 inside decides nothing."""
+    generator = np.random.default_rng(1)
+    held = 0
+    for _ in range(100):
+        ours, base = (list(np.exp(generator.normal(-7.0, 0.01, 10))) for _ in range(2))
+        run = tables(*processes("ours", ours), *processes("base", base))
+        found = RATIO.estimate(run)
+        assert found.low is not None and found.high is not None
+        inside = found.low <= 1.0 <= found.high
+        held += inside
+        assert ((RATIO <= 1.0).judge(run).verdict == "INCONCLUSIVE") == inside
+    assert held >= 95
+
+
 @pytest.mark.parametrize("pairs", [1, 5])
 def test_fewer_than_six_pairs_have_no_interval_and_no_verdict(pairs: int) -> None:
     run = tables(*processes("ours", [1.0] * pairs), *processes("base", [2.0] * pairs))
@@ -60,11 +77,24 @@ def test_fewer_than_six_pairs_have_no_interval_and_no_verdict(pairs: int) -> Non
     assert f"make {6 - pairs} more" in verdict.reason
 
 
+def test_six_pairs_are_enough() -> None:
+    run = tables(*processes("ours", [1.0] * 6), *processes("base", [2.0] * 6))
+    assert (RATIO <= 0.5).judge(run).verdict == "PASS"
+    assert (RATIO <= 0.49).judge(run).verdict == "FAIL"
+
+
 def test_a_turn_without_its_other_side_does_not_count() -> None:
     """What an interrupted run measured last has no partner."""
     run = tables(*processes("ours", [1.0, 2.0, 30.0]), *processes("base", [2.0, 4.0]))
     assert RATIO.estimate(run).n == 2
     assert RATIO.estimate(run).value == pytest.approx(0.5)
+
+
+def test_nothing_measured_is_unavailable() -> None:
+    run = tables(*processes("ours", [1.0]))
+    assert RATIO.estimate(run) == Estimate(None, reason="unavailable: base was not measured")
+    assert StepTimeOf("base").estimate(run).value is None
+    assert RecordingShare("ours").estimate(run).value is None
 
 
 def test_a_step_takes_as_long_as_its_slowest_rank() -> None:
@@ -84,3 +114,15 @@ def test_the_recording_share_is_a_ratio_of_sums_of_the_rank_that_records_most() 
     run = tables(*(("both", pair, turn) for pair in range(6)))
     found = RecordingShare("both").estimate(run)
     assert [found.value, found.low, found.high] == pytest.approx([0.1, 0.1, 0.1])
+
+
+def test_contenders_are_named_in_order_and_a_run_of_agents_has_none() -> None:
+    assert contenders(tables(*processes("ours", [1.0]), *processes("base", [1.0]))) == ["ours", "base"]
+    assert contenders(tables(*processes("agent", [1.0]))) == []
+
+
+def test_verdicts_of_one_class_are_told_apart() -> None:
+    other = StepTimeRatio(ours="ours", base="another")
+    run = tables(*processes("ours", [1.0]), *processes("base", [1.0]))
+    names = [(metric <= 1.0).judge(run).metric for metric in (RATIO, other)]
+    assert names == ["step_time_ratio(ours=ours, base=base)", "step_time_ratio(ours=ours, base=another)"]

@@ -1,5 +1,7 @@
 """Costs of simulations, and simulated times beside their formulas, against planted rows"""
 
+import math
+
 import pyarrow as pa
 import pytest
 
@@ -9,6 +11,8 @@ from d5ray.metrics.definitions.simulations import (
     LowestPredictionRatio,
     SimulationOverhead,
     WallTime,
+    prediction_ratios,
+    values_by_scope,
 )
 from d5ray.metrics.record.recorder import Recorder
 
@@ -74,3 +78,17 @@ def test_the_extremes_are_those_of_an_algorithms_simulated_exchanges() -> None:
     assert (LowestPredictionRatio("allreduce") >= 0.95).judge(run).verdict == "PASS"
     assert (HighestPredictionRatio("allreduce") <= 1.1).judge(run).verdict == "FAIL"
     assert LowestPredictionRatio("LocalSGD").estimate(run).reason == "unavailable: LocalSGD was not measured"
+
+
+def test_an_exchange_that_was_measured_often_is_its_median() -> None:
+    run = rows(
+        *(("exchange_time", "a", 0, seconds) for seconds in (3.0, 1.0, 100.0)), *exchange("a", 2.0, 1.0)
+    )
+    assert prediction_ratios(run) == {"a": (2.5, 1.0)}
+
+
+def test_values_are_found_by_whom_they_are_about_in_order_of_appearance() -> None:
+    run = rows(("x", "b", 0, 1.0), ("x", "a", 0, math.inf), ("y", "b", 0, 7.0), ("x", "b", 1, 2.0))
+    found = values_by_scope(run, "x")
+    assert {scope: values.tolist() for scope, values in found.items()} == {"b": [1.0, 2.0], "a": [math.inf]}
+    assert list(found) == ["b", "a"]

@@ -25,7 +25,9 @@ from d5ray.metrics.definitions.resources import (
 )
 from d5ray.metrics.definitions.scaling import (
     StrongEfficiency,
+    StrongEfficiencyOf,
     WeakEfficiency,
+    WeakEfficiencyOf,
 )
 from d5ray.metrics.judge.criteria import RunTables
 from d5ray.metrics.record.schema import table_of
@@ -70,6 +72,17 @@ def test_a_latency_is_of_the_slowest_rank_and_without_the_warm_up() -> None:
     assert StepLatency(0.999).estimate(tables(warm + steps_of(seconds))).value == seconds.max()
 
 
+def test_six_runs_each_give_one_percentile() -> None:
+    """The unit is the run: the median of the runs' own percentiles, its interval over them."""
+    rng = np.random.default_rng(3)
+    data = {f"run-{i}": rng.lognormal(size=(40, 1)) for i in range(6)}
+    rows = [one for name, seconds in data.items() for one in steps_of(seconds, name)]
+    own = [np.sort(seconds.ravel())[35] for seconds in data.values()]  # the 36th of 40
+    found = StepLatency(0.9).estimate(tables(rows))
+    assert found.value == pytest.approx(np.median(own))
+    assert (found.low, found.high, found.n) == (min(own), max(own), 6)
+
+
 def test_inferences_are_timed_apart_from_steps() -> None:
     """Rows of inference_time in phase test count, in calls; those of warm-up do not."""
     seconds = np.random.default_rng(4).lognormal(size=80)
@@ -79,6 +92,12 @@ def test_inferences_are_timed_apart_from_steps() -> None:
     found = InferenceTime().estimate(tables(rows))
     assert (found.n, found.low is not None) == (77, True)  # of 80
     assert found.value == np.median(seconds)
+
+
+@pytest.mark.parametrize("quantile", [0, 1, 1.5, "p95", math.nan])
+def test_a_quantile_lies_between_zero_and_one(quantile: Any) -> None:
+    with pytest.raises(ConfigurationError, match="quantile"):
+        StepLatency(quantile)
 
 
 # -- convergence -------------------------------------------------------------------------------------------
@@ -113,6 +132,15 @@ def test_the_curve_has_every_evaluation_with_the_training_time_until_then() -> N
     assert d5.metrics.convergence_curve(tables([])).num_rows == 0
 
 
+def test_the_curve_of_the_loss_has_every_step() -> None:
+    rows = [
+        row("loss", 4.0 - step - rank, rank=rank, step=step, epoch=0) for step in range(3) for rank in (0, 1)
+    ]
+    curve = convergence_curve(tables(rows), "loss")
+    assert curve["value"].to_pylist() == [3.5, 2.5, 1.5]
+    assert np.isnan(curve["seconds"].to_numpy()).all()  # no step time was recorded
+
+
 def test_the_first_evaluation_that_meets_the_target_counts() -> None:
     """0.8 is met at the second evaluation, not between it and the first, and not at the better third."""
     run = tables(trained([[0.5], [0.82], [0.99]]))
@@ -138,6 +166,15 @@ def test_a_miss_is_censored_not_left_out() -> None:
     missed = StepsToAccuracy(0.99).estimate(tables(rows))
     assert (missed.value, missed.low, missed.high) == (math.inf, math.inf, math.inf)
     assert (StepsToAccuracy(0.99) <= 1e9).judge(tables(rows)).verdict == "FAIL"
+
+
+def test_without_an_evaluation_nothing_is_said() -> None:
+    assert "no row of test_accuracy" in TimeToAccuracy(0.5).estimate(tables([])).reason
+    alone = [row("test_accuracy", 0.9, phase="test", step=3, epoch=0)]
+    assert "no step_time" in TimeToAccuracy(0.5).estimate(tables(alone)).reason
+    assert StepsToAccuracy(0.5).estimate(tables(alone)).value == 4
+    with pytest.raises(ConfigurationError, match="accuracy is 95"):
+        TimeToAccuracy(95)
 
 
 # -- resources and cost ------------------------------------------------------------------------------------
@@ -187,6 +224,12 @@ def test_idle_power_is_subtracted() -> None:
         rows += sampled("node_time", [2.0, 2.0], node=node)
     assert EnergyAboveIdle().estimate(tables(rows)).value == pytest.approx(2 * (200 - 40))
     assert "no idle time" in EnergyAboveIdle().estimate(tables(sampled("processor_energy", [1.0]))).reason
+
+
+def test_a_run_that_was_not_watched_says_so() -> None:
+    for metric in (ProcessUtilisation(), ProcessPeakMemory(), Energy(), ProcessorEnergy()):
+        found = metric.estimate(tables([]))
+        assert found.value is None and "monitor_seconds" in found.reason
 
 
 def test_utilisation_is_the_mean_over_processes_then_over_time() -> None:
@@ -258,6 +301,19 @@ def test_weak_efficiency_is_that_of_work_that_grows() -> None:
     assert "no run with 8 agents" in StrongEfficiency(8, base=2).estimate(run).reason
     with pytest.raises(ConfigurationError, match="more agents over fewer"):
         StrongEfficiency(2, base=2)
+
+
+def test_efficiencies_of_contenders_are_of_pairs() -> None:
+    """Six pairs of processes: ours takes a third of the base's time with four processes: 0.75, and 3."""
+    rows = [
+        row("step_time", seconds, scope=scope, rep=pair, step=0)
+        for pair in range(6)
+        for scope, seconds in (("d5ray[1]", 3.0 + pair), ("d5ray[4]", 1.0 + pair / 3))
+    ]
+    strong = StrongEfficiencyOf("d5ray[4]", "d5ray[1]", 4).estimate(tables(rows))
+    assert (strong.value, strong.low, strong.high) == pytest.approx((0.75, 0.75, 0.75))
+    assert WeakEfficiencyOf("d5ray[4]", "d5ray[1]", 4).estimate(tables(rows)).value == pytest.approx(3.0)
+    assert WeakEfficiencyOf("nobody", "d5ray[1]", 4).estimate(tables(rows)).value is None
 
 
 def test_imbalance_is_the_busiest_agents_own_time_over_the_mean() -> None:

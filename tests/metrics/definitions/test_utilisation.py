@@ -6,7 +6,9 @@ import pyarrow as pa
 import pytest
 
 import d5ray as d5
+from d5ray.errors import ConfigurationError
 from d5ray.metrics.record.schema import table_of
+from d5ray.recipes.engine.parsing.measured import check_measured
 
 Written = tuple[str, int, int, str, float]  # metric, rank, step, phase, value
 
@@ -62,3 +64,17 @@ def test_without_its_rows_it_says_which_are_lacking(lacking: str) -> None:
         tables([row for row in (*PEAKS, *STEPS) if row[0] != lacking])
     )
     assert found.value is None and lacking in found.reason
+
+
+def test_a_recipe_without_the_event_is_told_of_it() -> None:
+    """Before anything starts."""
+    for metric, event in (
+        (d5.metrics.TokensPerSecond() >= 1, "MeasureUtilisation"),
+        (d5.metrics.ModelFlopUtilisation() >= 0.1, "MeasureUtilisation"),
+        (d5.metrics.TextBitsPerByte() <= 3, "TextCompression"),
+        (d5.metrics.BLEU() >= 30, "TranslationQuality"),
+        (d5.metrics.LabelErrorRate() <= 0.1, "SequenceErrors"),
+    ):
+        experiment = d5.Experiment("mlp", "digits", d5.optimizers.SGD(0.1))
+        with pytest.raises(ConfigurationError, match=f"add {event}.* to the events"):
+            check_measured([metric], experiment)

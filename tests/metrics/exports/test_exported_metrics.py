@@ -1,6 +1,8 @@
 """What Ray's metrics show: the one list is sound, and rows come to what pandas makes of them"""
 
 import re
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from d5ray.metrics.exports import exported_metrics as m
 from d5ray.metrics.exports.exported_rows import come_to
 from d5ray.metrics.record.columns import expand
 from d5ray.metrics.record.recorder import Recorder
+from d5ray.metrics.record.schema import EVENTS
+from tests.patience import patience
 
 
 def test_every_metric_of_the_module_is_in_the_list_once() -> None:
@@ -109,6 +113,26 @@ def test_parts_of_batches_come_to_the_same() -> None:
             assert found[m.SENT_BYTES, ""] == by_hand["bytes_sent"]
 
 
+def test_an_agent_imports_no_pandas_for_it() -> None:
+    """Which would take a fifth of a second of its training."""
+    code = """
+import sys
+from d5ray.metrics.exports.exported_rows import come_to
+from d5ray.metrics.record.recorder import Recorder
+
+sent = []
+recorder = Recorder(run_id="r", agent="a", rank=0, node="n", send=sent.append, send_frames=sent.append)
+frame = recorder.frame(("loss", "step_time"))
+frame.append(0, 0, "train", (1.0, None))
+recorder.flush()
+print(len(come_to(sent)), "pandas" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(60), check=True
+    )
+    assert done.stdout == "2 False\n"
+
+
 def test_a_loss_of_nan_is_shown_and_an_absent_one_is_not() -> None:
     """NaN is a value, which Ray would drop: the alert waits for a 1."""
     sent: list[pa.RecordBatch] = []
@@ -120,3 +144,10 @@ def test_a_loss_of_nan_is_shown_and_an_absent_one_is_not() -> None:
     recorder.flush()
     assert np.isnan(come_to(sent)[m.LOSS, ""])
     assert come_to(sent)[m.LOSS_IS_NO_NUMBER, ""] == 1.0
+
+
+def test_other_tables_and_nothing_come_to_nothing() -> None:
+    """Events, and batches without rows of a metric."""
+    assert come_to([]) == {}
+    assert come_to(EVENTS.empty_table().to_batches(max_chunksize=1)) == {}
+    assert come_to([batch for batch in batches(3, seed=1) if "detail" in batch.schema.names]) == {}

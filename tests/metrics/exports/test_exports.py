@@ -2,6 +2,7 @@
 
 import json
 import math
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import pytest
 import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.exports.catalogue import FORMATS, export, export_all
-from d5ray.metrics.exports.exporter import WholeExporter
+from d5ray.metrics.exports.exporter import WholeExporter, needed
 from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import table_of
@@ -131,6 +132,13 @@ def test_benchmarkers_keys_and_what_they_mean(run: Run, tmp_path: Path) -> None:
     assert found["platform"]["hostname"] == found["hostname"] == run.row["host"]
 
 
+def test_benchmarker_of_a_run_without_steps(odd: Run, tmp_path: Path) -> None:
+    """Nothing was timed: null, and no error."""
+    found = json.loads(export(odd, "benchmarker", tmp_path / "b.json").read_text())
+    assert set(found) == SCHEMA
+    assert {found[key] for key in SCHEMA if key.startswith("time")} == {None}
+
+
 # -- the stores of other programs ----------------------------------------------------------------------------
 
 
@@ -149,6 +157,18 @@ def test_tensorboard_reads_every_curve(run: Run, tmp_path: Path) -> None:
             assert [event.value for event in found] == rows.value.astype(np.float32).tolist()
             instants = [event.wall_time for event in found]
             np.testing.assert_allclose(instants, rows.t_wall.astype("int64") / 1e9, rtol=0, atol=1e-5)
+
+
+def test_tensorboard_keeps_what_is_not_a_number(odd: Run, tmp_path: Path) -> None:
+    """NaN and the infinities are points; null is none."""
+    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    read = accumulators.EventAccumulator(
+        str(export(odd, "tensorboard", tmp_path / "logs") / "TrainingAgent_rank_0")
+    )
+    read.Reload()
+    found = [event.value for event in read.Scalars("train/loss")]
+    expected = np.array([value for value in ODD if value is not None], dtype=np.float32)
+    np.testing.assert_array_equal(np.array(found, dtype=np.float32), expected)
 
 
 @pytest.fixture
@@ -221,6 +241,22 @@ def test_an_export_that_fails_leaves_nothing(odd: Run, tmp_path: Path) -> None:
     with pytest.raises(MemoryError):
         Breaking().export(odd, tmp_path / "new" / "out")
     assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_package_that_is_missing_is_named_with_its_extra() -> None:
+    with pytest.raises(ConfigurationError, match=r"needs Nonesuch.*pip install 'd5ray\[export\]'"):
+        needed("d5ray_nonesuch", "Nonesuch")
+
+
+def test_who_exports_nothing_loads_nothing() -> None:
+    """The formats' packages come with the export that needs them."""
+    program = (
+        "import sys, d5ray.metrics.exports.catalogue\n"
+        "heavy = {'tensorboard', 'mlflow', 'sqlalchemy', 'torch', 'ray', 'pandas'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # -- the command ---------------------------------------------------------------------------------------------

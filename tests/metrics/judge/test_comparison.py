@@ -10,7 +10,8 @@ import pytest
 
 import d5ray as d5
 from d5ray.actors.group.run_row import RunOrigin
-from d5ray.metrics.judge.comparison import RunComparison, compare
+from d5ray.errors import ConfigurationError
+from d5ray.metrics.judge.comparison import RunComparison, compare, runs_named
 from d5ray.metrics.judge.differences import BAD, judged, together
 from d5ray.metrics.record.reader import Run
 from d5ray.metrics.statistics.familywise import adjusted_levels
@@ -42,6 +43,20 @@ def test_a_real_difference_is_found() -> None:
     assert told.count("faster") == 0
 
 
+def test_pooled_steps_would_deceive() -> None:
+    """30 steps of each of 10 processes with 1 % between processes, taken for independent: the interval of the
+    pooled ratio misses the truth far more often than that over processes."""
+    rng = np.random.default_rng(2)
+    pooled = apart = 0
+    for _ in range(200):
+        a, b = (np.exp(rng.normal(0, 0.01, (10, 1)) + rng.normal(0, 0.01, (10, 30))) for _ in range(2))
+        by_step = judged("step_time", a.ravel().tolist(), b.ravel().tolist(), 0.0)
+        by_process = judged("step_time", np.median(a, axis=1).tolist(), np.median(b, axis=1).tolist(), 0.0)
+        pooled += by_step.verdict != "inconclusive"
+        apart += by_process.verdict != "inconclusive"
+    assert apart <= 16 < pooled
+
+
 @pytest.mark.parametrize(
     ("metric", "factor", "word"),
     [
@@ -62,6 +77,16 @@ def test_better_is_what_the_metrics_direction_says(metric: str, factor: float, w
     assert found.high is not None
     assert found.ratio is not None
     assert found.low <= found.ratio <= found.high
+
+
+def test_what_decides_nothing() -> None:
+    """Five pairs; an infinite value; zeros have no ratio, but an interval of differences."""
+    five = judged("step_time", [1.0, 1.1, 0.9, 1.0, 1.2], [2.0, 2.1, 1.9, 2.0, 2.2], 0.02)
+    assert (five.verdict, five.low) == ("inconclusive", None)
+    assert five.reason == "5 pairs of runs are too few, it needs 6: make 1 more"
+    assert judged("loss", [1.0] * 6, [np.inf] * 6, 0.02).verdict == "inconclusive"
+    zeros = judged("staleness", [0.0] * 6, [1.0, 2.0, 1.5, 1.0, 1.2, 1.1], 0.02)
+    assert (zeros.verdict, zeros.ratio) == ("worse", None)
 
 
 @pytest.mark.parametrize(
@@ -227,6 +252,15 @@ def test_groups_of_runs_are_compared(sides: tuple[list[Run], list[Run]]) -> None
     assert by_metric(compare(sides[1], sides[0]))["step_time"].verdict == "faster"
 
 
+@pytest.mark.full
+def test_what_weakens_a_comparison_is_said(sides: tuple[list[Run], list[Run]]) -> None:
+    """Sides one after the other; sides of different size."""
+    apart = compare(sides[0][:3] + sides[1][:3], sides[0][3:] + sides[1][3:])
+    assert any("were not run in turn" in note for note in apart.notes)
+    uneven = compare(sides[0], sides[1][:5])
+    assert any("6 and 5 runs" in note for note in uneven.notes)
+
+
 def test_runs_whose_fixed_parts_differ_are_incomparable(sides: tuple[list[Run], list[Run]]) -> None:
     """It is said in what."""
     other = made(0, RunOrigin("study", "def", '{"model": "lenet", "epochs": 1}', "{}"))
@@ -235,6 +269,19 @@ def test_runs_whose_fixed_parts_differ_are_incomparable(sides: tuple[list[Run], 
     assert len(found.incomparable) == 1
     assert found.incomparable[0].startswith('model: "mlp" in study-')
     assert f'"lenet" in {other.name}' in found.incomparable[0]
+
+
+@pytest.mark.full
+def test_what_cannot_be_compared(sides: tuple[list[Run], list[Run]]) -> None:
+    with pytest.raises(ConfigurationError, match="stands on both sides"):
+        compare(sides[0], [sides[0][2]])
+    with pytest.raises(ConfigurationError, match="tolerance is -1"):
+        compare(*sides, -1)
+    with pytest.raises(ConfigurationError, match="no run whose name is like 'nothing"):
+        runs_named("nothing*")
+    broken = made(0)
+    with pytest.raises(ConfigurationError, match="There is no metric 'speed'"):
+        compare(sides[0], [broken], metrics=["speed"])
 
 
 @pytest.mark.full

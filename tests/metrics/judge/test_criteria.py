@@ -16,9 +16,13 @@ from d5ray.metrics.definitions.catalogue import (
     CATALOGUE,
     StepTime,
     TestAccuracy,
+    Throughput,
+    catalogue_rows,
+    metric_named,
 )
 from d5ray.metrics.definitions.families import LastEvaluation
-from d5ray.metrics.judge.criteria import Metric, RunTables, as_criterion
+from d5ray.metrics.judge.criteria import Criterion, Metric, RunTables, as_criterion
+from d5ray.metrics.record.schema import VERDICTS, table_of
 from d5ray.metrics.statistics.intervals import Estimate
 
 
@@ -36,6 +40,21 @@ class Known(Metric):
 
     def estimate(self, run: RunTables) -> Estimate:
         return self.found
+
+
+@dataclass(frozen=True)
+class Heat(Metric):
+    """A quantity that should be near a value."""
+
+    name = "heat"
+    unit = "K"
+    direction = "target"
+    kind = "quality"
+    aggregation = ""
+    description = ""
+
+    def estimate(self, run: RunTables) -> Estimate:
+        return Estimate(300.0, exact=True)
 
 
 def test_a_metric_of_a_family_is_a_row_and_a_docstring() -> None:
@@ -56,6 +75,13 @@ def test_a_metric_of_a_family_is_a_row_and_a_docstring() -> None:
         assert "Unit 1; last evaluation, worst over ranks." in str(inspect.getdoc(kind))
     with pytest.raises(ConfigurationError, match="the metric Silent has no description"):
         _ = Silent() <= 0.1
+
+
+def test_comparison_with_a_number_makes_a_criterion() -> None:
+    """Both ways of writing it, `metric >= x` and `x <= metric`, give the same criterion."""
+    assert (TestAccuracy() >= 0.97) == Criterion(TestAccuracy(), ">=", 0.97)
+    assert (StepTime() <= 0.02) == Criterion(StepTime(), "<=", 0.02)
+    assert (TestAccuracy() >= 1) == (1 <= TestAccuracy())  # noqa: SIM300
 
 
 @pytest.mark.parametrize("metric", [kind() for kind in CATALOGUE.values()], ids=str)
@@ -84,11 +110,26 @@ def test_criteria_have_no_truth_value(combine: Callable[[], object]) -> None:
         combine()
 
 
+def test_strict_comparison_is_refused() -> None:
+    """`>` and `<` say to write `>=` and `<=`."""
+    with pytest.raises(ConfigurationError, match="write >="):
+        _ = TestAccuracy() > 0.9
+    with pytest.raises(ConfigurationError, match="write <="):
+        _ = StepTime() < 1
+
+
 @pytest.mark.parametrize("target", [math.nan, math.inf, "0.9", None, True])
 def test_the_target_must_be_a_finite_number(target: float) -> None:
     """NaN, infinity, text, None and bool are no targets."""
     with pytest.raises(ConfigurationError, match="finite number"):
         _ = TestAccuracy() >= target
+
+
+def test_a_metric_with_a_target_is_bounded_on_either_side() -> None:
+    """Direction "target" allows both relations, and its tuple form is refused as it says neither."""
+    assert (Heat() >= 290).judge({}).verdict == (Heat() <= 310).judge({}).verdict == "PASS"
+    with pytest.raises(ConfigurationError, match="which side"):
+        as_criterion((Heat(), 300))
 
 
 @pytest.mark.parametrize(
@@ -135,3 +176,37 @@ def test_a_lower_bound_is_judged_the_other_way_round() -> None:
     assert (Rate(Estimate(3.0, 2.0, 4.0, 10)) >= 2).judge({}).verdict == "PASS"
     assert (Rate(Estimate(3.0, 1.9, 4.0, 10)) >= 2).judge({}).verdict == "INCONCLUSIVE"
     assert (Rate(Estimate(1.0, 0.5, 1.9, 10)) >= 2).judge({}).verdict == "FAIL"
+
+
+def test_a_verdict_is_a_row_of_its_table() -> None:
+    """The fields of a verdict are the columns of `verdicts`, and the run is named if there is just one."""
+    runs = table_of("runs", [{"run_id": "r1", "status": "completed"}])
+    verdict = (Known(Estimate(1.0, 0.8, 1.2, 10, "runs")) <= 2).judge({"runs": runs})
+    assert list(verdict.row) == VERDICTS.names
+    assert table_of("verdicts", [verdict.row]).to_pylist() == [verdict.row]
+    assert verdict.run_id == "r1"
+    two = table_of("runs", [{"run_id": name, "status": "completed"} for name in ("r1", "r2")])
+    assert (Known(Estimate(1.0)) <= 2).judge({"runs": two}).run_id == ""
+
+
+def test_metrics_are_found_by_name_and_the_nearest_is_told() -> None:
+    """Every name of the catalogue gives its metric; a wrong one names the nearest."""
+    assert all(type(metric_named(name)) is kind for name, kind in CATALOGUE.items())
+    with pytest.raises(ConfigurationError, match="did you mean 'step_time'"):
+        metric_named("steptime")
+
+
+def test_the_catalogue_fits_the_table_of_metrics() -> None:
+    """Each metric has all columns, a known direction and kind, and an SI unit."""
+    rows = catalogue_rows()
+    assert table_of("metrics", rows).num_rows == len(CATALOGUE)
+    assert {row["direction"] for row in rows} <= {"min", "max", "target"}
+    assert {row["kind"] for row in rows} <= {"cost", "rate", "ratio", "quality", "count"}
+    assert {row["unit"] for row in rows} == {"1", "s", "B", "1/s", "J"}
+
+
+def test_metrics_of_one_kind_are_equal() -> None:
+    """Two instances without parameters are the same metric; two metrics with the same fields are not."""
+    assert StepTime() == StepTime()
+    assert len({kind() for kind in CATALOGUE.values()}) == len(CATALOGUE)
+    assert repr(Throughput() >= 5) == "Criterion(metric=Throughput(), relation='>=', target=5.0)"

@@ -58,6 +58,13 @@ def test_partners_are_comparable_and_differ_in_little(tmp_path: Path) -> None:
     assert partners(strangers[2], list_runs(tmp_path)) == []
 
 
+def test_runs_without_a_recipe_need_the_same_model(tmp_path: Path) -> None:
+    run = made(tmp_path, "run", fixed="")
+    made(tmp_path, "lenet", fixed="", model="lenet")
+    made(tmp_path, "mlp", fixed="", batch_size=64)
+    assert [each.name for each in partners(run, list_runs(tmp_path))] == ["mlp"]
+
+
 def test_the_page_and_the_command_propose_them(tmp_path: Path) -> None:
     """The page opens with the first, and says what is shown; the command lists them where B is missing, or
     cannot be compared."""

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from d5ray.errors import ConfigurationError
 from d5ray.metrics.judge.performance_profiles import PerformanceScore, medians_of, ratios_of, score, share
 from d5ray.metrics.record.recorder import Recorder
 
@@ -62,6 +63,24 @@ def test_the_score_is_the_area_under_the_profile(ratios: dict[str, float]) -> No
 times = st.lists(st.one_of(st.floats(1e-3, 1e6), st.just(INF)), min_size=3, max_size=3)
 
 
+@settings(derandomize=True, deadline=None)
+@given(st.lists(times, min_size=1, max_size=4), st.floats(1e-3, 1e3))
+def test_the_unit_of_a_workload_does_not_matter(columns: list[list[float]], unit: float) -> None:
+    """Steps or samples, a fast machine or a slow one; and the best of all on a workload has a ratio of 1."""
+    by_optimizer = {
+        name: {str(w): column[i] for w, column in enumerate(columns)} for i, name in enumerate("ABC")
+    }
+    ratios = ratios_of(by_optimizer)
+    scaled = {name: {w: t * unit for w, t in own.items()} for name, own in by_optimizer.items()}
+    for name, own in ratios_of(scaled).items():
+        for workload, ratio in own.items():
+            if not math.isclose(by_optimizer[name][workload], 4 * min(columns[int(workload)])):
+                assert ratio == pytest.approx(ratios[name][workload])
+    for w, column in enumerate(columns):
+        best = min(own[str(w)] for own in ratios.values())
+        assert best == (1.0 if math.isfinite(min(column)) else INF)
+
+
 def test_a_score_is_made_of_medians_over_seeds() -> None:
     """A needs 100 and 150 (medians of three), B 200 and, with one miss of three, 100: 1 and 1.5, 2 and 1."""
     run = rows(
@@ -75,6 +94,25 @@ def test_a_score_is_made_of_medians_over_seeds() -> None:
     assert PerformanceScore("B").estimate(run).value == pytest.approx((2 / 3 + 1) / 2)
     assert (PerformanceScore("A") >= 0.9).judge(run).verdict == "PASS"
     assert (PerformanceScore("B") >= 0.9).judge(run).verdict == "FAIL"
+
+
+def test_as_many_misses_as_hits_are_a_miss() -> None:
+    run = rows(*of_seeds("A", "w", 100, INF), *of_seeds("B", "w", 400, 400))
+    assert medians_of(run, "steps_to_target")["A"]["w"] == INF
+    assert [PerformanceScore(name).estimate(run).value for name in "AB"] == [0.0, 1.0]
+
+
+def test_steps_seconds_and_samples_are_scored_by_themselves() -> None:
+    run = rows(
+        *of_seeds("A", "w", 10), *of_seeds("B", "w", 20),
+        *of_seeds("A", "w", 3.0, metric="time_to_target"), *of_seeds("B", "w", 1.0, metric="time_to_target"),
+        *of_seeds("A", "w", 5, metric="samples_to_target"),
+        *of_seeds("B", "w", 5, metric="samples_to_target"),
+    )  # fmt: skip
+    scores = {by: PerformanceScore("A", by).estimate(run).value for by in ("steps", "seconds", "samples")}
+    assert scores == pytest.approx({"steps": 1.0, "seconds": 1 / 3, "samples": 1.0})
+    with pytest.raises(ConfigurationError, match="did you mean 'seconds'"):
+        PerformanceScore("A", by="second")
 
 
 def test_only_workloads_that_all_were_measured_on_are_compared() -> None:

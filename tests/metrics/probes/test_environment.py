@@ -8,11 +8,13 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import psutil
 import pytest
 
+from d5ray.errors import ConfigurationError
 from d5ray.metrics.probes.environment import PACKAGES, capture
 from d5ray.metrics.probes.numeric_libraries import THREAD_VARIABLES
-from d5ray.metrics.record.schema import table_of
+from d5ray.metrics.record.schema import TABLES, checked, table_of
 
 
 def test_the_environment_is_what_the_system_says() -> None:
@@ -63,6 +65,26 @@ def test_what_a_process_computes_with(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(isinstance(value, str) and value for value in found.values())
 
 
+def test_a_framework_that_is_not_loaded_is_not_told() -> None:
+    """Nor loaded by asking."""
+    program = (
+        "import sys; from d5ray.metrics.probes.numeric_libraries import computing; found = computing()\n"
+        "assert 'torch' not in sys.modules; assert not [key for key in found if key.startswith('torch')]"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_the_machine_agrees_with_a_second_source() -> None:
+    """Flags, swap and NUMA nodes."""
+    found = capture()
+    assert int(found["swap_bytes"]) == psutil.swap_memory().total
+    flags = found["cpu_flags"].split()
+    text = Path("/proc/cpuinfo").read_text()
+    assert all(f" {flag}" in text for flag in flags if "none" not in found["cpu_flags"])
+    assert float(found["load_average"]) >= 0
+    assert found["container"]
+
+
 def test_the_commit_of_a_checkout_is_recorded(tmp_path: Path) -> None:
     """The commit is git's own; a file that is not committed makes it dirty."""
 
@@ -95,3 +117,17 @@ def test_importing_the_metrics_loads_nothing_heavy() -> None:
     here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=here)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_rows_that_do_not_fit_their_table_are_refused() -> None:
+    """An unknown table or column tells the nearest one; a missing or wrong value tells the column."""
+    with pytest.raises(ConfigurationError, match="did you mean 'verdicts'"):
+        table_of("verdict")
+    with pytest.raises(ConfigurationError, match="did you mean 'seed'"):
+        table_of("runs", [{"sed": 1}])
+    with pytest.raises(ConfigurationError, match="'status' needs a value"):
+        table_of("runs", [{"run_id": "r"}])
+    with pytest.raises(ConfigurationError, match="does not fit"):
+        table_of("runs", [{"run_id": "r", "status": "running", "seed": "many"}])
+    for schema in TABLES.values():
+        assert checked(schema.empty_table(), schema).num_rows == 0

@@ -13,33 +13,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from d5ray.errors import StorageError
+from d5ray.metrics.definitions.resources import ABSENT
 from d5ray.metrics.probes.node_meters import ControlGroup, Meter, Processes, Processors, Reading
 from d5ray.metrics.probes.node_monitor import NodeMonitor
 from d5ray.metrics.probes.nvml import Nvml
 from d5ray.metrics.probes.rapl import Rapl
 from tests.patience import patience
 
-NOBODY = 65534
-
-
-@contextmanager
-def as_nobody() -> Iterator[None]:
-    """Root may read everything; so the test reads as somebody else."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
 RANGE = 262_143_328_850  # µJ, as Intel's servers have it
+NOBODY = 65534
 
 
 def zone(root: Path, folder: str, name: str, joules: float, reach: int = RANGE) -> Path:
@@ -81,6 +68,14 @@ def test_packages_are_added_up_and_nothing_counts_twice(tmp_path: Path) -> None:
     assert values(found) == [("package-0", 30), ("package-1", 50), ("package-0/dram", 2)]
     assert [r.metric for r in found] == ["processor_energy"] * 2 + ["memory_energy"]
     assert {r.source for r in found} == {"counter"}
+
+
+def test_a_package_that_only_mmio_shows_counts(tmp_path: Path) -> None:
+    file = zone(tmp_path, "intel-rapl-mmio:0", "package-0", 5)
+    meter = Rapl(tmp_path)
+    meter.read(0.0)
+    set_to(file, 9)
+    assert values(meter.read(1.0)) == [("package-0", 4)]
 
 
 @pytest.mark.parametrize(("second", "counted"), [(5000.2, 1), (90.0, 2)])
@@ -137,6 +132,27 @@ def test_a_failed_reading_gives_null_and_never_a_jump(tmp_path: Path, broken: st
     assert values(meter.read(1.0)) == [("package-0", 10)]
 
 
+def test_where_nothing_counts_energy_one_row_says_so(tmp_path: Path) -> None:
+    for root in (tmp_path / "none", tmp_path):
+        meter = Rapl(root)
+        (reading,) = meter.read(0.0)
+        assert reading.status.startswith(f"{ABSENT} energy counter") and reading.value is None
+        assert meter.read(1.0) == [] and meter.due(1.0) == 1.0 and not meter.counts_energy
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Root may read everything; so the test reads as somebody else."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_where_root_alone_may_read_the_reason_says_so(what: str) -> None:
     """As Linux has it since CVE-2020-8694: the folder may be read, the counter may not."""
@@ -182,6 +198,13 @@ def test_processors_and_processes_agree_with_the_kernels_own_counters() -> None:
     assert not [r for r in both[0].read(1.0) if r.scope == "busy"]  # said once
 
 
+def test_an_interval_too_short_to_count_in_hundredths_is_not_told() -> None:
+    meters = Processes({"self": os.getpid()}), Processors()
+    for meter in meters:
+        meter.read(0.0)
+    assert {r.metric for meter in meters for r in meter.read(0.01)} == {"peak_memory"}
+
+
 @pytest.mark.parametrize(
     "file", ["own/memory.peak", "memory.peak", "memory/first/memory.max_usage_in_bytes",
              "memory/memory.max_usage_in_bytes"],
@@ -197,6 +220,12 @@ def test_the_control_groups_peak_is_found_in_both_versions(tmp_path: Path, file:
     assert values(meter.read(0.0)) == [("node", 123456)]
     place.unlink()
     assert values(meter.read(1.0)) == [("node", None)]
+
+
+def test_without_a_control_group_one_row_says_so(tmp_path: Path) -> None:
+    meter = ControlGroup(tmp_path, tmp_path / "none")
+    (reading,) = meter.read(0.0)
+    assert reading.status.startswith(ABSENT) and meter.read(1.0) == []
 
 
 # -- GPUs --------------------------------------------------------------------------------------------------
@@ -264,6 +293,15 @@ def test_a_gpu_that_fails_gives_null_and_never_a_jump() -> None:
     assert energies(meter, 1.0) == [("unavailable", None), ("integrated", 1.0)]
 
 
+def test_without_a_gpu_one_row_of_each_metric_says_so() -> None:
+    meter = Nvml()
+    readings = meter.read(0.0)
+    if meter.counts_energy:
+        pytest.skip("this machine has a GPU")
+    assert [r.value for r in readings] == [None] * 3 and meter.read(1.0) == []
+    assert all(r.status.startswith("unavailable") for r in readings)
+
+
 # -- the monitor -------------------------------------------------------------------------------------------
 
 
@@ -328,3 +366,26 @@ def test_it_looks_as_often_as_the_hastiest_meter_asks() -> None:
     monitor.start()
     assert all(meter.read_at.acquire(timeout=patience(20)) for _ in range(8))
     monitor.stop()
+
+
+def test_it_ends_by_itself_where_its_rows_have_nowhere_to_go() -> None:
+    """No exception in a thread that nobody sees, and stop returns."""
+    monitor = NodeMonitor("r", "n", Kept(broken=True), 60.0, {}, [Steady()])
+    monitor.start()
+    assert monitor.stop() >= 2
+
+
+def test_all_meters_of_this_machine_give_rows_that_fit_their_table() -> None:
+    """Processors, this process, the control group, energy and GPUs: a value, or null with the reason."""
+    sink = Kept()
+    monitor = NodeMonitor("r", "n", sink, 0.15, {"self": os.getpid()})
+    monitor.start()
+    monitor.phase("train")
+    wait = threading.Event()
+    wait.wait(0.5)
+    monitor.stop()
+    for metric in ("processor_utilisation", "process_utilisation", "peak_memory", "node_time"):
+        found = [r["value"] for r in sink.rows(metric)]
+        assert found and np.isfinite(found).all(), metric
+    for metric in ("processor_energy", "device_energy", "device_utilisation"):
+        assert all((r["value"] is None) == (r["source"] == "unavailable") for r in sink.rows(metric)), metric

@@ -1,12 +1,14 @@
 """The Flight server and its client: the same answers as the folder, the token, errors, bounds, an end"""
 
 import json
+import socket
 import stat
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyarrow import flight
 
@@ -64,6 +66,15 @@ def options(token: str) -> flight.FlightCallOptions:
 def test_a_server_answers_as_the_folder_does(run: d5.Run, folder: Path, query: str) -> None:
     """Row by row, with the same types."""
     assert run.sql(query) == d5.Run(folder).sql(query)
+
+
+def test_samples_summary_and_pages_come_over_the_wire(run: d5.Run, folder: Path) -> None:
+    """All that a run on disk can be asked."""
+    here = d5.Run(folder)
+    assert run.samples(metric="loss", columns=["value"]) == here.samples(metric="loss", columns=["value"])
+    assert run.summary() == here.summary()
+    assert run.to_pandas().equals(here.to_pandas())
+    assert "small" in run._repr_html_()
 
 
 def test_other_clients_speak_plain_flight(endpoint: FlightEndpoint, folder: Path) -> None:
@@ -149,6 +160,22 @@ def test_a_query_whose_client_has_gone_is_ended(folder: Path) -> None:
         endpoint.stop()
 
 
+def test_more_queries_than_places_wait_for_their_turn(endpoint: FlightEndpoint) -> None:
+    """And all are answered."""
+    found: list[int] = []
+
+    def ask() -> None:
+        own = d5.Run(endpoint.location, token=endpoint.token)
+        found.append(own.sql("select count(*) n, sleep_ms(100) from samples group by all")["n"][0].as_py())
+
+    threads = [threading.Thread(target=ask) for _ in range(3 * AT_ONCE)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert found == [400] * 3 * AT_ONCE
+
+
 def test_the_end_of_a_server_is_bounded_and_said(folder: Path) -> None:
     """A query that runs and a client that does not read on are cut off."""
     endpoint = FlightEndpoint(lambda: source_in(folder), "0").start()
@@ -171,3 +198,22 @@ def test_the_end_of_a_server_is_bounded_and_said(folder: Path) -> None:
     assert failed == ["The query was interrupted"]
     with pytest.raises(StorageError, match=r"nothing answers at .* the run may have ended"):
         run.sql("select 1")
+
+
+def test_an_address_that_is_taken_is_said(folder: Path) -> None:
+    """Before anything is started."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for bind, message in (
+            (str(taken.getsockname()[1]), "in use.*port 0"),
+            ("203.0.113.1:0", "nothing can be served at 203"),
+            ("80000", "give PORT, or HOST:PORT"),
+            ("x:y", "give PORT, or HOST:PORT"),
+        ):
+            with pytest.raises(ConfigurationError, match=message):
+                FlightEndpoint(lambda: source_in(folder), bind)
+
+
+def test_batches_come_as_they_are_made(run: d5.Run) -> None:
+    """A result of many rows is not gathered before the first of them is there."""
+    with run.ask("select a.value from samples a, samples b, range(100)") as answer:
+        assert isinstance(next(answer.batches), pa.RecordBatch)

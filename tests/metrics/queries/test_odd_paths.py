@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import d5ray as d5
+from d5ray.errors import ConfigurationError
 from d5ray.metrics.views.view import RunView
 from tests.training.events.test_user_records import DATA
 
@@ -60,3 +61,10 @@ def test_folder_is_a_folder(name: str, plain: Path, tmp_path: Path, monkeypatch:
     monkeypatch.setenv("D5RAY_HOME", str(home))
     assert told(home) == told(plain)
     assert len(d5.Run("last").samples(metric="loss", rank=0)) == 4
+
+
+def test_home_of_nobody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home that begins with the sign of another user's, whom nobody knows, is named."""
+    monkeypatch.setenv("D5RAY_HOME", "~nobody-here/runs")
+    with pytest.raises(ConfigurationError, match="D5RAY_HOME"):
+        d5.Run("last")

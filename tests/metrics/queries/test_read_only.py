@@ -179,3 +179,16 @@ def test_a_query_has_bounded_memory_and_time(tmp_path: Path, monkeypatch: pytest
         assert answer.table()["n"].to_pylist() == [400]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r"]
     database.close()
+
+
+def test_an_error_shows_the_place(run: Run) -> None:
+    """DuckDB's message with the line and a mark under what is wrong."""
+    for query, mark in (
+        ("select\n nothing from samples", "LINE 2:  nothing from samples\n         ^^^^^^^"),
+        ("select * from sample", 'Did you mean "samples"'),
+        ("selec 1", "LINE 1: selec 1\n        ^^^^^"),
+        ("select cast('x' as int)", "LINE 1: select cast"),
+    ):
+        with pytest.raises(ConfigurationError) as failed:
+            run.sql(query)
+        assert mark in str(failed.value)

@@ -1,6 +1,7 @@
 """`d5.Run` on a run, a folder of runs, remote paths, half a run, one of a newer version; against NumPy"""
 
 import os
+import pickle
 import platform
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -57,6 +59,18 @@ def test_a_folder_of_runs_is_one_set_of_tables(root: Path) -> None:
     assert run.tables()["samples"].num_rows == 1200
     parts = [summary(d5.Run(root / name).tables()) for name in "abc"]
     assert run.summary().to_pylist() == pa.concat_tables(parts).to_pylist()
+
+
+def test_a_new_run_in_the_folder_is_there_in_the_next_statement(root: Path) -> None:
+    """And one that was removed is gone."""
+    run = d5.Run(root)
+    assert run.sql(MEDIANS).to_pylist() == medians()
+    finished(root, "c", seed=3)
+    assert run.sql(MEDIANS).to_pylist() == medians(SEEDS | {"c": 3})
+    for file in (root / "a").iterdir():
+        file.unlink()
+    (root / "a").rmdir()
+    assert run.sql(MEDIANS).to_pylist() == medians({"b": 2, "c": 3})
 
 
 def test_a_growing_run_is_read_on_and_the_set_up_is_kept(
@@ -123,6 +137,23 @@ def test_samples_are_filtered_as_numpy_does(root: Path) -> None:
     assert run.samples(agent="agent-0", metric="loss", step=10**6).num_rows == 0
 
 
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda run: run.samples(metric="los"), "no metric 'los': did you mean 'loss'"),
+        (lambda run: run.samples(metrc="loss"), "no column 'metrc': did you mean 'metric'"),
+        (lambda run: run.samples(columns=["stp"]), "no column 'stp': did you mean 'step'"),
+        (lambda run: run.samples(metric="x'; select 1 --"), "no metric"),
+        (lambda run: run.samples(where="nothing > 1"), "nothing"),
+        (lambda run: run.table("sample"), "no table 'sample': did you mean 'samples'"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_nearest(root: Path, ask: Any, message: str) -> None:
+    """Of metrics, columns and tables."""
+    with pytest.raises(ConfigurationError, match=message):
+        ask(d5.Run(root / "a"))
+
+
 def test_a_run_is_found_by_its_name(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As the commands find it; a wrong one is answered with the nearest."""
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
@@ -143,6 +174,13 @@ def test_a_run_is_found_by_its_name(home: Path, monkeypatch: pytest.MonkeyPatch,
         d5.Run(tmp_path / "nowhere").sql("select 1")
     with pytest.raises(ConfigurationError, match="a token is for a server"):
         d5.Run("memory://x", token="x").sql("select 1")
+
+
+def test_a_run_can_be_sent_to_another_process(root: Path) -> None:
+    """What answers is made anew there."""
+    run = d5.Run(root)
+    run.sql("select 1")
+    assert pickle.loads(pickle.dumps(run)).sql(MEDIANS).to_pylist() == medians()
 
 
 def objects_of(root: Path, prefix: str) -> dict[str, bytes]:
@@ -171,6 +209,18 @@ def test_runs_in_an_object_store(root: Path, monkeypatch: pytest.MonkeyPatch) ->
         with pytest.raises(StorageError, match="s3://bucket/none is not there"):
             d5.Run(f"s3://bucket/none{options}").sql("select 1")
     writer.close()
+
+
+def test_runs_on_a_file_system_of_fsspec(root: Path) -> None:
+    """Where pyarrow knows nothing."""
+    memory = fsspec.filesystem("memory")
+    for name, data in objects_of(root, "/d5ray-test/").items():
+        memory.pipe(name, data)
+    try:
+        assert d5.Run("memory://d5ray-test").sql(MEDIANS).to_pylist() == medians()
+        assert d5.Run("memory://d5ray-test/a").table("runs")["seed"].to_pylist() == [1]
+    finally:
+        memory.rm("/d5ray-test", recursive=True)
 
 
 def test_what_can_be_read_of_half_a_run_is_read_and_it_is_said(tmp_path: Path) -> None:
@@ -221,3 +271,25 @@ def test_a_run_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         _ = run.row
     with pytest.warns(UserWarning, match=f"{message}.* it is left out"):
         assert d5.Run(tmp_path / "runs").sql(MEDIANS).to_pylist() == medians({"good": 2})
+
+
+def test_a_run_of_before_the_version_was_recorded_is_read(root: Path) -> None:
+    """The column is null then."""
+    file = root / "a" / "runs.parquet"
+    table = pq.read_table(file).drop_columns(["schema_version", "series"])
+    pq.write_table(table, file)
+    assert d5.Run(root / "a").sql("select schema_version v, seed from runs").to_pylist() == [
+        {"v": None, "seed": 1}
+    ]
+    assert d5.Run(root / "b").sql("select schema_version v from runs")["v"].to_pylist() == [VERSION]
+
+
+def test_a_result_is_taken_by_others(root: Path) -> None:
+    """A pyarrow.Table in all that matters, and as an Arrow stream."""
+    found = d5.Run(root / "a").sql("select metric, count(*) n from samples group by 1 order by 1")
+    assert found.to_pandas()["n"].tolist() == [200, 200]
+    assert pa.table(found).equals(found.arrow)
+    assert found == found.arrow and len(found) == found.num_rows == 2
+    assert found.column_names == ["metric", "n"]
+    with d5.Run(root / "a").ask("select * from samples") as answer:
+        assert sum(batch.num_rows for batch in answer.batches) == 400

@@ -195,6 +195,16 @@ def test_two_writers_of_one_run_are_refused(tmp_path: Path) -> None:
     first.close()
 
 
+def test_a_stream_of_other_columns_is_not_continued(tmp_path: Path) -> None:
+    """A file that another version began is refused and left as it is."""
+    path = tmp_path / "samples.arrows"
+    path.write_bytes(pa.schema([("x", pa.int64())]).serialize().to_pybytes() * 20)
+    before = path.read_bytes()
+    with pytest.raises(StorageError, match="other columns"):
+        StreamFile(path, SAMPLES)
+    assert path.read_bytes() == before
+
+
 def test_a_killed_writer_leaves_every_acknowledged_batch(tmp_path: Path) -> None:
     """SIGKILL at an arbitrary instant: all rows that were reported as stored are read back, in order."""
     with subprocess.Popen(

@@ -227,3 +227,15 @@ def test_a_file_that_has_no_room_is_told_with_its_folder() -> None:
             recorder.record("loss", 1.0, step=step)
             recorder.flush()
     spill.close()
+
+
+def test_what_waits_in_a_file_comes_back_and_leaves_nothing(tmp_path: Path) -> None:
+    """Pieces come back as they were put; when the last is forgotten, the file is empty again."""
+    spill = Spill()
+    pieces = [bytes([number]) * (number * 1000 + 1) for number in range(9)]
+    places = [spill.put(piece) for piece in pieces]
+    for place, piece in reversed(list(zip(places, pieces, strict=True))):
+        assert spill.get(place, len(piece)) == piece
+        spill.forget()
+    assert spill.put(b"next") == 0
+    spill.close()

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from d5ray.metrics.definitions.asynchrony import ConsensusDistance
-from d5ray.metrics.record.live_consensus import Probes
+from d5ray.metrics.record.live_consensus import MOST_STEPS, Probes
 from d5ray.metrics.record.schema import table_of
 
 
@@ -35,3 +35,15 @@ def test_it_is_the_metric_at_the_last_step_that_all_have_probed() -> None:
             assert seen.distance() == pytest.approx(so_far, rel=1e-12)
         else:
             assert seen.distance() is None
+
+
+def test_one_agent_has_nobody_to_be_apart_from_and_what_stays_open_is_bounded() -> None:
+    """Steps that never get complete do not fill the memory."""
+    rng, seen = np.random.default_rng(3), Probes()
+    seen.agents = 1
+    seen.take(probes(list(range(3)), 0, rng))
+    assert seen.distance() is None
+    seen.agents = 2
+    seen.take(probes(list(range(5 * MOST_STEPS)), 0, rng))
+    assert seen.distance() is None
+    assert len(seen._values) == MOST_STEPS

@@ -66,6 +66,13 @@ def test_every_change_is_named_by_d5ray_and_by_sha256sum(name: str, folder: Path
         assert file is None or file in checked.stdout
 
 
+def test_many_changes_are_counted(folder: Path) -> None:
+    for name in NAMES:
+        (folder / name).unlink()
+    told = manifest.differences(folder)
+    assert (len(told), told[-1]) == (6, "so it is with 1 more files")
+
+
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH is not installed")
 def test_ssh_keygen_signs_it_and_finds_a_change_of_it(folder: Path, tmp_path: Path) -> None:
     """The signature beside it is no change of the run."""

@@ -93,6 +93,27 @@ def test_nan_is_a_value_and_none_is_not() -> None:
     assert values.is_null(nan_is_null=True).to_pylist() == [True, True, False, True, True]
 
 
+def test_single_rows_keep_everything_of_their_own() -> None:
+    """`record` stores each argument in its column."""
+    sent: list[pa.RecordBatch] = []
+    recording = recorder(sent.append)
+    given = {
+        "step": 5, "epoch": 6, "phase": "test", "scope": "operator", "level": 0, "rep": 7, "loops": 8,
+        "status": "odd", "source": "model",
+    }  # fmt: skip
+    recording.record("test_accuracy", np.float32(0.5), **given)  # type: ignore[arg-type]
+    recording.record("step_time", 2)
+    recording.flush()
+    first, second = _rows(sent)
+    expected = given | {"metric": "test_accuracy", "unit": "1", "value": 0.5, "seq": 0}
+    assert {name: first[name] for name in expected} == expected
+    defaults = {
+        "metric": "step_time", "unit": "s", "value": 2.0, "step": None, "epoch": None, "phase": "run",
+        "scope": "agent", "level": 3, "rep": 0, "loops": 1, "status": "ok", "source": "measured", "seq": 1,
+    }  # fmt: skip
+    assert {name: second[name] for name in defaults} == defaults
+
+
 def test_numbering_has_no_gap_over_frames_single_rows_and_flushes() -> None:
     """seq is 0, 1, 2, … in the order of sending, and `rows` counts the same."""
     sent: list[pa.RecordBatch] = []
@@ -193,6 +214,31 @@ def test_unknown_metrics_are_refused_until_declared() -> None:
         recording.declare("step_time", "ms")
 
 
+def test_a_row_of_the_wrong_length_or_kind_is_refused() -> None:
+    """Two values for three metrics fail where they are appended; a text fails when it is sent."""
+    recording = recorder(lambda batch: None)
+    frame = recording.frame(NAMES)
+    with pytest.raises(ConfigurationError, match="2 values for the 3 metrics"):
+        frame.append(0, 0, "train", (1, 2))
+    frame.append(0, 0, "train", (1, 2, "many"))  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="not a number"):
+        recording.flush()
+
+
+def test_values_of_any_number_type_are_accepted() -> None:
+    """numpy scalars, huge integers, and whatever has __float__ become float64."""
+
+    class Scalar:
+        def __float__(self) -> float:
+            return 2.5
+
+    sent: list[pa.RecordBatch] = []
+    recording = recorder(sent.append)
+    recording.frame(NAMES).append(0, 0, "train", (np.float32(0.5), 2**60 + 1, Scalar()))  # type: ignore[arg-type]
+    recording.flush()
+    assert sent[0]["value"].to_pylist() == [0.5, float(2**60 + 1), 2.5]
+
+
 def test_events_carry_their_detail_as_json() -> None:
     """One event per call, in order, with step, epoch, duration in seconds and detail."""
     events: list[pa.RecordBatch] = []
@@ -212,6 +258,17 @@ def test_events_carry_their_detail_as_json() -> None:
     )
     with pytest.raises(ConfigurationError, match="send_events"):
         recorder(lambda batch: None).event("nan_loss")
+
+
+def test_pandas_reads_a_single_batch() -> None:
+    """Metrics of one frame that share a unit share a word: each word of a batch stands in it once."""
+    sent: list[pa.RecordBatch] = []
+    made = recorder(sent.append)
+    made.frame(("data_time", "forward_time", "loss", "samples")).append(0, 0, "train", (0.1, 0.2, 0.3, 4))
+    made.flush()
+    table = sent[0].to_pandas()
+    assert list(table["unit"]) == ["s", "s", "1", "1"]
+    assert list(table["metric"]) == ["data_time", "forward_time", "loss", "samples"]
 
 
 def test_a_frame_scales_its_values_when_they_are_sent_and_leaves_none_and_nan() -> None:

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +19,7 @@ from d5ray.metrics.record import store
 from d5ray.metrics.record.liveness import start_of
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import EVENTS, SAMPLES, TABLES, table_of
-from d5ray.metrics.record.store import Run, RunWriter, check_writable, list_runs
+from d5ray.metrics.record.store import Run, RunWriter, check_writable, home, list_runs, runs_root
 
 pandas: Any = pytest.importorskip("pandas")
 
@@ -77,6 +79,43 @@ def test_agents_with_different_dictionaries_read_back_as_written(
     assert run.tables()["samples"].schema == SAMPLES
 
 
+def test_a_thousand_batches_of_one_row_are_read_as_few(tmp_path: Path) -> None:
+    """Events come one by one, and in memory a batch takes ten thousand bytes, whatever is in it."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    row = {"run_id": "r", "agent": "driver", "rank": -1, "name": "agent_died", "t_wall": at}
+    rows = [row | {"t_mono": number, "detail": "x" * (number % 7)} for number in range(1100)]
+    (together,) = table_of("events", rows).combine_chunks().to_batches()
+    writer = opened(tmp_path)
+    assert [writer.append_events(together.slice(number, 1)) for number in range(1100)] == [1] * 1100
+    run = Run.find("r", tmp_path)
+    growing = run.tables()["events"]
+    assert growing["t_mono"].num_chunks == 2
+    writer.close()
+    for table in (growing, run.tables()["events"]):
+        assert table["t_mono"].to_pylist() == list(range(1100))
+        assert table["detail"].to_pylist() == ["x" * (number % 7) for number in range(1100)]
+
+
+def test_a_finished_run_needs_no_d5ray(tmp_path: Path) -> None:
+    """pandas and DuckDB read the files by themselves and agree with the rows that were sent."""
+    writer = opened(tmp_path)
+    sent = [batch for i in range(2) for batch in batches_of(f"agent-{i}", 4)]
+    for batch in sent:
+        writer.append(batch)
+    writer.close()
+    file = tmp_path / "r" / "samples.parquet"
+    values = np.concatenate([batch["value"].to_numpy() for batch in sent])
+    frame = pandas.read_parquet(file)
+    assert sorted(frame["value"]) == sorted(values)
+    assert set(frame["agent"].astype(str)) == {"agent-0", "agent-1"}
+    assert str(frame["t_wall"].dtype) == "datetime64[ns, UTC]"
+    total = duckdb.connect().execute(f"select count(*), sum(value) from '{file}'").fetchone()
+    assert total == (len(values), values.sum())
+    assert sorted(path.name for path in (tmp_path / "r").iterdir()) == [
+        "events.parquet", "metrics.parquet", "runs.parquet", "samples.parquet",
+    ]  # fmt: skip
+
+
 def test_rows_that_came_before_are_dropped(tmp_path: Path) -> None:
     """A batch sent twice, and one that overlaps, add only what is new; other attempts are other rows."""
     first, second = batches_of("agent-0", 2)
@@ -95,6 +134,16 @@ def test_rows_that_came_before_are_dropped(tmp_path: Path) -> None:
     assert keys == [("agent-0", 0, i) for i in range(8)] + [("agent-0", 1, i) for i in range(4)] + [
         ("agent-1", 0, i) for i in range(4)
     ]
+    writer.close()
+
+
+def test_a_batch_of_several_agents_is_taken_apart(tmp_path: Path) -> None:
+    """Rows of two agents in one batch are followed separately, and dropped separately."""
+    one, other = batches_of("agent-0", 1)[0], batches_of("agent-1", 1)[0]
+    both = pa.Table.from_batches([one, other]).unify_dictionaries().combine_chunks().to_batches()[0]
+    writer = opened(tmp_path)
+    assert [writer.append(batch) for batch in (one, both, both)] == [4, 4, 0]
+    assert writer.received() == {("agent-0", 0): 4, ("agent-1", 0): 4}
     writer.close()
 
 
@@ -169,6 +218,48 @@ def test_events_are_kept_once(tmp_path: Path) -> None:
         writer.close()
 
 
+def test_close_twice_changes_nothing_and_ends_writing(tmp_path: Path) -> None:
+    """The second close leaves the files as they are; afterwards rows are refused, small tables are not."""
+    writer = opened(tmp_path)
+    batch = batches_of("agent-0", 1)[0]
+    writer.append(batch)
+    writer.close()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "r").iterdir()}
+    writer.close()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "r").iterdir()} == before
+    with pytest.raises(StorageError, match="not open"):
+        writer.append(batches_of("agent-0", 2)[1])
+    writer.update_run(status="completed", verdict="PASS")
+    assert Run(tmp_path / "r").row["status"] == "completed"
+    with pytest.raises(StorageError, match="finished run"):
+        RunWriter(tmp_path, "r").open({})
+
+
+def test_small_tables_are_replaced_as_a_whole(tmp_path: Path) -> None:
+    """environment reads back equal; samples cannot be written this way; no temporary file stays."""
+    writer = opened(tmp_path)
+    table = table_of(
+        "environment", [{"run_id": "r", "node": "n", "key": "os", "value": v} for v in ("a", "b")]
+    )
+    writer.write_table("environment", table.slice(0, 1))
+    writer.write_table("environment", table)
+    tables = Run(tmp_path / "r").tables()
+    assert tables["environment"] == table
+    assert tables["verdicts"].num_rows == 0
+    assert {name: found.schema for name, found in tables.items()} == TABLES
+    with pytest.raises(ConfigurationError, match="not written as a whole"):
+        writer.write_table("samples", SAMPLES.empty_table())
+    writer.close()
+    assert not list((tmp_path / "r").glob(".*"))
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "last", "a/b"])
+def test_names_that_are_no_folder_are_refused(tmp_path: Path, name: str) -> None:
+    """A run's name is the name of its folder, and "last" means another."""
+    with pytest.raises(ConfigurationError, match="cannot be called"):
+        RunWriter(tmp_path, name)
+
+
 def test_a_run_is_found_by_name_beginning_path_and_last(tmp_path: Path) -> None:
     """Exact names win over beginnings, shared beginnings list the runs, unknown names tell the nearest."""
     start = datetime(2024, 5, 1, tzinfo=UTC)
@@ -240,6 +331,16 @@ def test_the_row_of_a_run_is_what_was_written(tmp_path: Path) -> None:
         RunWriter(tmp_path, "other").update_run(verdict="PASS")
 
 
+def test_home_is_where_the_variable_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D5RAY_HOME, or d5ray in the home folder; runs are below it and found there by default."""
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
+    assert (home(), runs_root()) == (tmp_path, tmp_path / "runs")
+    opened(runs_root()).close()
+    assert Run.find("last").name == "r"
+    monkeypatch.delenv("D5RAY_HOME")
+    assert home() == Path.home() / "d5ray"
+
+
 def test_a_place_that_cannot_be_written_is_an_error_for_root_too(tmp_path: Path) -> None:
     """A file, a place below a file and one of the kernel are refused; a new folder is left empty."""
     file = tmp_path / "file"
@@ -265,3 +366,13 @@ def test_new_folders_are_for_their_owner_alone_and_others_stay_as_they_are(tmp_p
             assert modes == ([0o700, 0o700] if place == "new" else [0o775, 0o700])
     finally:
         os.umask(before)
+
+
+def test_what_is_not_a_table_is_an_error(tmp_path: Path) -> None:
+    """A damaged runs.parquet is a StorageError when asked for, and does not hide the other runs."""
+    opened(tmp_path, "good").close()
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "runs.parquet").write_bytes(b"not a table")
+    with pytest.raises(StorageError, match=r"runs\.parquet"):
+        _ = Run.find("bad", tmp_path).row
+    assert [run.name for run in list_runs(tmp_path)] == ["good"]

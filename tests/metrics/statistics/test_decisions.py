@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from d5ray.metrics.statistics.estimates import over_steps
+from d5ray.metrics.statistics.intervals import Estimate
 from d5ray.metrics.statistics.time_series import OverTime, Quantile
 from tests.metrics.statistics.coverage import autoregressive, rate
 from tests.metrics.statistics.decisions import (
@@ -18,6 +19,7 @@ from tests.metrics.statistics.decisions import (
     bursts,
     decisions,
     two_speeds,
+    wandering,
 )
 
 WRONG = 0.05
@@ -93,6 +95,25 @@ def test_few_steps_decide_nothing(q: float, enough: int) -> None:
     assert verdict(Quantile(steps[:enough], q), 1.0)[0] == "PASS"
 
 
+def test_several_runs_decide_by_runs_alone() -> None:
+    """Five runs are too few, however far the target: runs differ from each other."""
+    found = over_steps(np.repeat(np.arange(5), 100), Quantile(dependent()[:500]), "steps")
+    assert found.steps is None
+    assert (Given(found) <= 1.0).judge({}).verdict == "INCONCLUSIVE"
+
+
+def test_a_factor_of_zero_or_less_is_no_margin() -> None:
+    """Twice as far means nothing where the value or the target is not positive."""
+    for steps, target in ((-dependent(), 0.05), (dependent(), 0.0), (dependent(), -1.0)):
+        assert verdict(Quantile(steps), target)[0] == "INCONCLUSIVE"
+
+
+def test_steps_are_no_part_of_what_makes_estimates_equal() -> None:
+    found = over_steps(np.zeros(1370, np.int64), Quantile(dependent()), "steps")
+    assert found.steps is not None
+    assert found == Estimate(found.value, n=found.n, sample_unit=found.sample_unit, reason=found.reason)
+
+
 # -- how often it is wrong ---------------------------------------------------------------------------------
 
 QUICK = {
@@ -142,3 +163,10 @@ def test_no_machine_turns_what_steps_decide(name: str, statistic: str) -> None:
             assert found.open_far == 0
         if name in TWO_SPEEDS and name.startswith("1.45"):
             assert found.open_true == 0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("rho", [0.5, 0.9, 0.95])
+def test_percentiles_of_dependent_steps_are_right(rho: float) -> None:
+    for n in (200, 1000):
+        assert decisions(wandering(rho, 0.37), "p90", n, tries=300).wrong <= WRONG

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from d5ray.metrics.statistics.dependence import FINEST, autocorrelation_time
+from d5ray.metrics.statistics.dependence import FEWEST_TIMES, FINEST, autocorrelation_time, worth
 from d5ray.metrics.statistics.intervals import fewest_samples, quantile_interval_ranks, student
 from d5ray.metrics.statistics.time_series import Quantile, Quotient, mean
 from tests.metrics.statistics.coverage import MACHINES, STATISTICS, autoregressive, coverage
@@ -40,7 +40,35 @@ def test_the_autocorrelations_are_those_of_the_definition() -> None:
     assert autocorrelation_time(x) == pytest.approx(expected)
 
 
+def test_what_does_not_vary_or_alternates() -> None:
+    """Equal values are independent for all one can see; what makes up for its neighbour has less than 1."""
+    assert autocorrelation_time(np.full(100, 0.1)) == 1.0
+    assert autocorrelation_time(np.tile([1.0, 2.0], 100)) < 0.1
+    assert worth(np.full(100, 0.1), np.zeros(100)).samples == 100
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_the_unit_does_not_matter(scale: float) -> None:
+    x = autoregressive(np.random.default_rng(4), 1, 500, 0.5)[0]
+    assert autocorrelation_time(scale * x) == pytest.approx(autocorrelation_time(x))
+
+
+def test_a_seldom_disturbance_shows_in_the_values_where_the_influence_hides_it() -> None:
+    """One slow visit: the median's influence hardly sees it, the values do, and the longest time counts."""
+    rng = np.random.default_rng(5)
+    seconds = np.asarray(1 + rng.normal(0, 0.02, 600), np.float64)
+    seconds[200:230] += 0.3
+    below = np.asarray((seconds <= np.median(seconds)) - 0.5, np.float64)
+    assert autocorrelation_time(below) < 4 < 10 < worth(seconds, below).time
+
+
 # -- no interval, and why ----------------------------------------------------------------------------------
+
+
+def test_fewer_than_thirty_values_are_too_few() -> None:
+    interval, samples, reason = Quantile(np.array([0.0, 1.0] * 10)).interval("steps")
+    assert (interval, samples) == (None, 20)
+    assert reason == "no interval: 20 measured steps are too few, it needs 30: run 10 more"
 
 
 def test_dependent_steps_say_what_they_are_worth() -> None:
@@ -63,6 +91,12 @@ def test_percentiles_need_their_exact_number(q: float) -> None:
     interval, _, reason = Quantile(x[: n - 1], q).interval()
     assert interval is None and f"it needs {n}" in reason
     assert Quantile(x, q).interval()[0] is not None
+
+
+def test_a_drift_is_no_sample() -> None:
+    """What grows all the time is one visit to everywhere."""
+    interval, samples, _ = mean(np.linspace(1, 2, 10_000)).interval()
+    assert interval is None and samples < FEWEST_TIMES
 
 
 # -- the intervals themselves ------------------------------------------------------------------------------
@@ -96,6 +130,14 @@ def test_a_quotient_of_symmetric_values_has_students_interval() -> None:
     turned = Quotient(np.ones(4000), x).interval()[0]
     assert turned is not None
     assert (1 / turned.high, 1 / turned.low) == pytest.approx(interval, rel=1e-3)
+
+
+def test_no_mean_leaves_what_there_is() -> None:
+    """A share stays between 0 and 1, and equal values have no width."""
+    shares = np.r_[np.ones(60), 0.2, np.ones(60)]
+    interval = mean(shares).interval()[0]
+    assert interval is not None and 0.2 <= interval.low < interval.high <= 1
+    assert mean(np.full(60, 0.5)).interval()[0] == (0.5, 0.5)
 
 
 # -- coverage ----------------------------------------------------------------------------------------------
@@ -148,3 +190,11 @@ def test_coverage_of_many_runs(machine: str, statistic: str) -> None:
         assert found.wrong <= 0.07
     if statistic == "median" and "spike" not in machine:
         assert found.right <= 0.985
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rho", [0.5, 0.7, 0.9, 0.95])
+def test_too_short_runs_are_told(rho: float) -> None:
+    """At a third of the steps few runs have an interval, and of all runs hardly any has a wrong one."""
+    found = coverage(f"ρ = {rho}", "median", ENOUGH[f"ρ = {rho}"] // 4, tries=2000)
+    assert found.given <= 0.25 and found.wrong <= 0.03

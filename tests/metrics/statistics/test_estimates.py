@@ -10,6 +10,7 @@ import pytest
 
 from d5ray.metrics.definitions.catalogue import (
     BytesSent,
+    EvaluationTime,
     SamplesSeen,
     StepTime,
     TestAccuracy,
@@ -64,6 +65,11 @@ def test_step_time_is_the_median_of_the_slowest_rank() -> None:
     unit = "steps" if samples == 220 else "effective of 220 steps"
     assert (found.n, found.sample_unit, found.exact) == (samples, unit, False)
     assert 150 <= samples <= 220  # they are independent
+
+
+def test_steps_that_are_all_alike_count_each() -> None:
+    found = StepTime().estimate(tables(steps_of(np.ones((65, 1)))))
+    assert (found.n, found.sample_unit, found.low, found.high) == (65, "steps", 1.0, 1.0)
 
 
 @pytest.mark.parametrize(("steps", "missing"), [(1, 29), (25, 5), (29, 1)])
@@ -155,6 +161,14 @@ def test_accuracy_is_the_worst_rank_at_the_last_evaluation() -> None:
     assert TestLoss().estimate(tables(losses)).value == 0.95
 
 
+def test_accuracy_of_several_runs_is_their_median() -> None:
+    """Seven runs: the median accuracy with the interval over runs, no longer exact."""
+    values = [0.91, 0.95, 0.93, 0.97, 0.92, 0.94, 0.96]
+    rows = [row("test_accuracy", v, epoch=3, phase="test", run_id=f"r{i}") for i, v in enumerate(values)]
+    found = TestAccuracy().estimate(tables(rows))
+    assert (found.value, found.low, found.high, found.n, found.exact) == (0.94, 0.91, 0.97, 7, False)
+
+
 def test_loss_is_the_mean_over_ranks_at_their_last_step() -> None:
     """Ranks that stopped at different steps each give their own last loss."""
     losses = {0: [3.0, 2.0, 1.0], 1: [3.0, 2.5]}
@@ -192,6 +206,19 @@ def test_bytes_are_the_largest_total_of_an_agent_with_warmup() -> None:
     assert (found.value, found.exact) == (70.0, True)
     seen = SamplesSeen().estimate(tables([one | {"metric": "samples"} for one in rows]))
     assert (seen.value, seen.exact) == (100.0, True)
+
+
+def test_evaluations_count_one_by_one() -> None:
+    """Six evaluations of two ranks make an interval over evaluations of the slower rank."""
+    rows = [
+        row("evaluation_time", epoch + rank / 10, rank=rank, epoch=epoch, phase="test")
+        for epoch in range(6)
+        for rank in range(2)
+    ]
+    found = EvaluationTime().estimate(tables(rows))
+    assert found.value == pytest.approx(2.6)
+    assert (found.low, found.high, found.n) == (0.1, 5.1, 6)
+    assert found.sample_unit == "evaluations"
 
 
 @pytest.mark.full

@@ -16,14 +16,12 @@ from d5ray.metrics.statistics.intervals import (
     tukey_outliers,
 )
 
-COVERAGE = {6: 0.9688, 9: 0.9609, 10: 0.9785, 20: 0.9586, 30: 0.9572, 100: 0.9648, 1000: 0.9537}
-
-
 # n -> ranks of the exact 95% interval of the median, computed independently
 MEDIAN_RANKS = {
     5: None, 6: (1, 6), 7: (1, 7), 8: (1, 8), 9: (2, 8), 10: (2, 9), 11: (2, 10), 15: (4, 12), 20: (6, 15),
     30: (10, 21), 50: (18, 33), 100: (40, 61), 200: (86, 115), 1000: (469, 532),
 }  # fmt: skip
+COVERAGE = {6: 0.9688, 9: 0.9609, 10: 0.9785, 20: 0.9586, 30: 0.9572, 100: 0.9648, 1000: 0.9537}
 
 
 def binomial_sum(n: int, q: Fraction, first: int, last: int) -> Fraction:
@@ -73,6 +71,20 @@ def test_ranks_are_the_narrowest_with_both_tails_small(n: int, q: Fraction, alph
         assert binomial_sum(n, q, high, n) <= alpha / 2 < binomial_sum(n, q, high - 1, n)
 
 
+def test_a_tail_that_is_exactly_alpha_is_allowed() -> None:
+    """With n = 6 both tails are 1/64, so that 1 − 2/64 is reached exactly, in spite of rounding."""
+    assert quantile_interval_ranks(6, 0.5, 1 - 2 / 64) == (1, 6)
+
+
+@pytest.mark.parametrize("n", [6, 10, 30, 100])
+def test_median_interval_covers_the_median_of_a_skewed_distribution(n: int) -> None:
+    """Over 4000 lognormal samples the true median (1) lies inside at least 95% of the time, less noise."""
+    data = np.random.default_rng(n).lognormal(0, 0.3, size=(4000, n))
+    intervals = [median_interval(row) for row in data]
+    inside = np.mean([i is not None and i.low <= 1 <= i.high for i in intervals])
+    assert inside >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / 4000)
+
+
 @given(st.lists(st.floats(-1e300, 1e300), min_size=6, max_size=60))
 def test_median_interval_encloses_the_sample_median(values: list[float]) -> None:
     """Whatever the values and ties, low <= median of the sample <= high, and both are sample values."""
@@ -104,6 +116,19 @@ def test_log_ratio_is_the_median_of_the_ratios() -> None:
     assert found.value == pytest.approx(ratios[3])
     assert found.interval == pytest.approx((ratios[0], ratios[6]))
     assert found.n == 7
+
+
+def test_log_ratio_of_identical_sides_rarely_excludes_one() -> None:
+    """Ten pairs with a common 5% drift and no difference: ratio 1 is excluded at most 5% of the time."""
+    rng = np.random.default_rng(7)
+    wrong = 0
+    for _ in range(1000):
+        drift = rng.normal(0, 0.05, 10)
+        a, b = np.exp(drift + rng.normal(0, 0.01, 10)), np.exp(drift + rng.normal(0, 0.01, 10))
+        interval = median_log_ratio(a, b).interval
+        assert interval is not None
+        wrong += not interval.low <= 1 <= interval.high
+    assert wrong / 1000 <= 0.05
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import d5ray as d5
+from d5ray.errors import ConfigurationError
 from d5ray.metrics.judge.run_filters import RunFilter, instant
 from d5ray.metrics.record.store import RunWriter
 from d5ray.metrics.views.run_labels import besides, differences, label_of, labels, short_label
@@ -64,6 +65,26 @@ def test_an_optimizer_of_a_frameworks_is_called_as_there() -> None:
     assert differences(runs)["optimizer"] == ("AdamW", "AdamW", "SGD")
 
 
+def test_how_steps_are_computed_is_told_where_it_is_not_the_usual() -> None:
+    said = str(label_of(row(precision="float64", accumulate=2)))
+    assert said.endswith(", float64, 2 pieces a step, real")
+    assert label_of(row(accumulate=1, precision="float32")).computed == ""
+
+
+def test_a_model_of_the_users_is_called_by_its_name() -> None:
+    def own(**given: Any) -> Any:
+        """A function that nobody calls here."""
+
+    assert label_of(row(model=own)).model == "own"
+
+
+def test_a_run_that_is_no_experiment_has_a_place_at_most() -> None:
+    empty = {"run_id": "x", "recipe": "bench", "experiment": None, "ray_address": None}
+    assert str(label_of(empty)) == ""
+    assert str(label_of({**empty, "experiment": '{"suite": "deepbench"}', "ray_address": "a:1"})) == "real"
+    assert labels([empty, row("y", recipe="study")])[0] == "bench"
+
+
 def test_what_differs_is_told_and_nothing_else() -> None:
     """Kinds where they differ, though the agents do so too; others where it takes them; seeds never."""
     rows = [row("a"), row("b", batch_size=64), row("c", seed=2), ring("d")]
@@ -115,6 +136,24 @@ def test_runs_are_chosen(chosen: RunFilter, names: str) -> None:
 )  # fmt: skip
 def test_times_are_ago_or_dates(text: str, expected: datetime) -> None:
     assert instant(text, NOW) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2", "3y", "99999999999w", "2026-13-01", "-1h"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no time: write how long ago"):
+        instant(text, NOW)
+
+
+def test_why_nothing_was_found_is_said() -> None:
+    rows = [row("a"), ring("b")]
+    with pytest.raises(ConfigurationError, match="no run fits --recipe stuby: did you mean 'study'"):
+        RunFilter(recipe="stuby").check(rows)
+    RunFilter(recipe="stuby").check([])
+    with pytest.raises(ConfigurationError, match="known: AllreduceSGD, DPSGD"):
+        RunFilter(method="x").check(rows)
+    assert (
+        RunFilter(method="dpsgd", failed=True).nothing(rows) == "none of 2 runs fits --method dpsgd, --failed"
+    )
 
 
 def test_the_command_shows_and_filters(tmp_path: Path) -> None:

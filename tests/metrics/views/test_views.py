@@ -16,12 +16,13 @@ import pytest
 import d5ray as d5
 from d5ray.actors.group.run_row import RunOrigin
 from d5ray.distributed.topologies.plain_data import MOST_EDGES, drawn
+from d5ray.errors import StorageError
 from d5ray.metrics.definitions import asynchrony
 from d5ray.metrics.definitions.catalogue import metric_named
 from d5ray.metrics.judge.criteria import Criterion
 from d5ray.metrics.record import store
 from d5ray.metrics.record.recorder import Recorder
-from d5ray.metrics.record.schema import SAMPLES
+from d5ray.metrics.record.schema import EVENTS, SAMPLES, table_of
 from d5ray.metrics.record.store import Run, RunWriter
 from d5ray.metrics.views import communication, consensus, events, key_figures, steps, time_series, verdicts
 from d5ray.metrics.views.growing_streams import Growing
@@ -134,6 +135,21 @@ def test_a_growing_stream_gives_every_batch_once(fed: Callable[..., Fed]) -> Non
     assert [batch["value"].to_pylist() for batch in growing.read()] == [[2.0, 32.0]]
 
 
+def test_a_stream_longer_than_a_piece_is_read_whole(
+    fed: Callable[..., Fed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches larger than what is read at once arrive too."""
+    monkeypatch.setattr("d5ray.metrics.views.growing_streams.PIECE_BYTES", 100)
+    run = fed(1)
+    for step in range(50):
+        run.step(step, loss=[float(step)])
+    run.flush()
+    growing, found = Growing(run.writer.folder / "samples.arrows", SAMPLES), list[float]()
+    while batches := growing.read():
+        found += [value for batch in batches for value in batch["value"].to_pylist()]
+    assert found == [float(step) for step in range(50)]
+
+
 def test_a_view_follows_a_run_to_its_end(fed: Callable[..., Fed]) -> None:
     """What is asked of a running run is what is there, and of the finished one the same as of its tables."""
     run = fed(2)
@@ -153,6 +169,21 @@ def test_a_view_follows_a_run_to_its_end(fed: Callable[..., Fed]) -> None:
         assert rows(time_series.thinned(view, "loss")) == running
         assert view.row["status"] == "completed"
         assert not view.refresh()
+        assert view.one("SELECT count(*) AS n FROM samples") == {"n": 20}
+
+
+def test_a_long_stream_is_taken_in_turns(fed: Callable[..., Fed], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a bound on its time a refresh says that it is behind; the rest comes with the next ones."""
+    monkeypatch.setattr("d5ray.metrics.views.growing_streams.PIECE_BYTES", 2000)
+    run = fed(1)
+    for step in range(20):
+        run.step(step, loss=[float(step)])
+        run.flush()
+    with RunView(Run(run.writer.folder), seconds=0.0) as view:
+        taken = view.one("SELECT count(*) AS n FROM samples")["n"]
+        assert 0 < taken < 20
+        while view.behind:
+            view.refresh(0.0)
         assert view.one("SELECT count(*) AS n FROM samples") == {"n": 20}
 
 
@@ -206,6 +237,19 @@ def test_a_thinned_course_keeps_what_sticks_out(fed: Callable[..., Fed]) -> None
         np.testing.assert_allclose(together["mean"], drawn_values.reshape(10, 200).mean(1), rtol=1e-12)
         over_time = time_series.thinned(view, "loss", points=10, over="seconds")
         assert max(row["x"] for row in rows(over_time)) == pytest.approx(9.99)
+
+
+def test_values_that_are_no_numbers_are_counted(fed: Callable[..., Fed]) -> None:
+    """NaN and infinity are in no figure of a stretch, and their number stands beside it."""
+    run = fed(1)
+    for step, value in enumerate([1.0, float("nan"), 3.0, float("inf")]):
+        run.step(step, loss=[value])
+    run.flush()
+    with RunView(Run(run.writer.folder)) as view:
+        (row,) = rows(time_series.thinned(view, "loss", points=1))
+    assert (row["least"], row["mean"], row["greatest"], row["last"], row["n"], row["bad"]) == (
+        1.0, 2.0, 3.0, 3.0, 4, 2,
+    )  # fmt: skip
 
 
 def test_throughput_is_samples_over_the_time_on_the_wall(fed: Callable[..., Fed]) -> None:
@@ -367,6 +411,22 @@ def test_figures_are_those_of_the_tables(simulated: dict[str, Run]) -> None:
     assert (found["steps"], found["rows"], table.num_rows) == (70, samples.num_rows, 2)
 
 
+def test_failures_stand_out_among_events(fed: Callable[..., Fed]) -> None:
+    """A death is a failure, a checkpoint is none; what happens in every step is left out unless asked for."""
+    run = fed(1)
+    for name in ("checkpoint", "push", "agent_died"):
+        run.now += 1_000_000_000
+        run.recorders[0].event(name, step=3, why="<b>so</b>")
+    run.flush()
+    with RunView(Run(run.writer.folder)) as view:
+        found = rows(events.events(view))
+        assert [(row["name"], row["failure"], row["seconds"]) for row in found] == [
+            ("checkpoint", False, 0.0), ("agent_died", True, 2.0),
+        ]  # fmt: skip
+        assert events.events(view, schedule=True).num_rows == 3
+        assert [row["name"] for row in rows(events.counts(view))] == ["agent_died", "checkpoint", "push"]
+
+
 # -- what is kept of a topology, and bad input ---------------------------------------------------------------
 
 
@@ -387,3 +447,35 @@ def test_a_topology_as_data_has_its_edges() -> None:
         assert {tuple(edge) for edge in found["edges"]} == expected
         assert len(found["edges"]) == len(expected) and len(found["positions"]) == topology.agents
     assert MOST_EDGES < 300 * 299 // 2 and json.loads(drawn(d5.topologies.Complete(300)))["edges"] is None
+
+
+def test_runs_that_cannot_be_read_say_why(tmp_path: Path) -> None:
+    """A file that is no table, and columns that are missing: StorageErrors with the file and what to do."""
+    writer = RunWriter(tmp_path, "r")
+    writer.open({"d5ray_version": "99.0"})
+    writer.leave()
+    folder = tmp_path / "r"
+    (folder / "events.arrows").unlink()
+    pq.write_table(table_of("events").drop_columns(["duration"]), folder / "events.parquet")
+    with pytest.raises(StorageError, match=r"duration.*written by d5ray 99\.0, this is .*: look at it with"):
+        RunView(Run(folder))
+    (folder / "events.parquet").write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(StorageError, match=r"events\.parquet is not a table"):
+        RunView(Run(folder))
+    (folder / "events.parquet").unlink()
+    with (folder / "events.arrows").open("wb") as file, pa.ipc.new_stream(file, EVENTS.remove(3)):
+        pass
+    with pytest.raises(StorageError, match=r"events\.arrows has no name: it was written by another version"):
+        RunView(Run(folder))
+
+
+def test_a_run_with_more_columns_than_are_known_is_shown(tmp_path: Path, fed: Callable[..., Fed]) -> None:
+    """A newer version's extra column does no harm, in a stream or in a table."""
+    run = fed(1)
+    run.step(0, loss=[1.0])
+    run.close()
+    file = run.writer.folder / "samples.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.append_column("colour", pa.array(["red"])), file)
+    with RunView(Run(run.writer.folder)) as view:
+        assert time_series.thinned(view, "loss")["last"].to_pylist() == [1.0]

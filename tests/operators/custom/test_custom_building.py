@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.errors import ConfigurationError, OperatorError
+from d5ray.errors import ConfigurationError, DataError, OperatorError, StorageError
 from d5ray.operators.custom.cpp import compilers
 from tests.operators.custom.listings import IPOWOP, QUICK
 from tests.patience import patience
@@ -63,6 +63,28 @@ def test_an_error_shows_the_users_own_line() -> None:
     assert "wrapper" not in str(error.value)
 
 
+@pytest.mark.full
+def test_an_error_in_a_template_shows_the_users_line_too() -> None:
+    """What only fails for the type that it is used with; how the compiler came there is left out."""
+    with pytest.raises(OperatorError) as error:
+        plus(
+            source=PLUS.replace("struct plus", "template <typename T> struct plus").replace(
+                "x[i] +", "*x[i] +"
+            )
+        )
+    assert "plus.cpp:3:" in str(error.value)
+    assert "wrapper" not in str(error.value)
+
+
+def test_an_error_in_a_file_names_the_file(tmp_path: Path) -> None:
+    """By its path, as an editor can open it."""
+    path = tmp_path / "my plus.cpp"
+    path.write_text(PLUS.replace("y[i] =", "z[i] ="))
+    with pytest.raises(OperatorError) as error:
+        plus(source=path)
+    assert f"{path}:3:" in str(error.value)
+
+
 MUST = "of plus must be public and take"
 
 
@@ -88,6 +110,14 @@ def test_a_class_that_does_not_fit_is_told_in_a_sentence(
     with pytest.raises(OperatorError, match=message) as error:
         plus(source=PLUS.replace(found, given, 1), **options)
     assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_name_that_the_code_has_not_is_told() -> None:
+    """With the one that it has."""
+    with pytest.raises(ConfigurationError, match=r"has no class plusses \(did you mean 'plus'\?\)"):
+        d5.compile_custom_cppop("plusses", PLUS, [FLOAT], [FLOAT])
+    with pytest.raises(ConfigurationError, match="is no name of a class"):
+        d5.compile_custom_cppop("plus; int x", PLUS, [FLOAT], [FLOAT])
 
 
 @pytest.mark.full
@@ -147,6 +177,18 @@ def test_processes_that_build_the_same_at_once_build_it_once(empty_home: Path) -
     )
 
 
+@pytest.mark.full
+def test_what_a_killed_process_left_is_cleared_away(empty_home: Path) -> None:
+    """By the next one that builds the same."""
+    plus()
+    (library,) = libraries(empty_home)
+    library.unlink()
+    (library.parent / "building-dead").mkdir()
+    (library.parent / "building-dead" / "made.so").write_text("half")
+    plus()
+    assert not (library.parent / "building-dead").exists()
+
+
 def test_a_missing_compiler_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With what to install; or that the one that is named is not there."""
     monkeypatch.delenv("CXX", raising=False)
@@ -173,6 +215,20 @@ def test_flags_that_a_compiler_does_not_know_are_left_out() -> None:
     assert found.flags(("-std=c++20",)) == ("-fPIC", "-shared", "-fvisibility=hidden", "-std=c++20")
     with pytest.raises(OperatorError, match="no-such-flag"):
         plus(flags=("-fno-such-flag",))
+
+
+def test_files_and_folders_that_cannot_be_used_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user's file, an empty text, D5RAY_HOME."""
+    with pytest.raises(DataError, match=r"the C\+\+ file .*none.cpp cannot be read \(No such file"):
+        plus(source=tmp_path / "none.cpp")
+    with pytest.raises(ConfigurationError, match="give the code as a text"):
+        plus(source=" ")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "file"))
+    with pytest.raises(StorageError, match="name another one in D5RAY_HOME"):
+        plus()
 
 
 def _started(program: str, home: Path) -> "subprocess.Popen[str]":

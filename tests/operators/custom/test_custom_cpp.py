@@ -1,6 +1,9 @@
 """Operators of one's own in C++: what they compute, how they are made, what goes wrong while they run"""
 
+import ctypes
+import gc
 import math
+import pickle
 import threading
 from typing import Any
 
@@ -8,9 +11,10 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.errors import OperatorError
+import d5ray.frameworks.numpy as d5fw
+from d5ray.errors import ConfigurationError, OperatorError
 from d5ray.operators.custom.cpp.element_types import TYPES
-from tests.operators.custom.listings import IPOWOP, QUICK, ipowop
+from tests.operators.custom.listings import IPOWOP, QUICK, both, ipowop
 
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-6}
 
@@ -96,6 +100,20 @@ def test_numbers_of_16_bits_are_rounded_as_numpy_rounds_them(dtype: str) -> None
 
 
 @pytest.mark.full
+def test_several_inputs_and_outputs_have_a_pointer_each() -> None:
+    """In the order of the descriptors, gradients of the outputs first."""
+    op = both("float64")
+    a, b = array("float64"), array("float64") + 2
+    operation = d5fw.custom_op(op)
+    product, total = operation(a, b)
+    np.testing.assert_array_equal(product, a * b)
+    np.testing.assert_array_equal(total, a + b)
+    of_a, of_b = operation.backward([a, b], [a, b], [product, total])
+    np.testing.assert_array_equal(of_a, a * b + b)
+    np.testing.assert_array_equal(of_b, a * a + b)
+    assert (op.num_inputs, op.num_outputs, op.differentiable) == (2, 2, True)
+
+
 def test_inputs_of_any_layout_and_size_are_taken() -> None:
     """Transposed, reversed, unaligned, without elements, without axes."""
     op = ipowop("float64")
@@ -108,6 +126,7 @@ def test_inputs_of_any_layout_and_size_are_taken() -> None:
         np.testing.assert_array_equal(found, each**3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_as_many_openmp_threads_compute_as_are_asked_for(threads: int) -> None:
     """The number is that of the call, and the calling thread has its own number back afterwards."""
@@ -179,6 +198,26 @@ def test_arguments_report_and_exceptions_pass_between_the_languages() -> None:
 
 
 @pytest.mark.full
+def test_objects_are_destroyed_with_the_operator() -> None:
+    """The destructor runs, once."""
+    op = called(0, 1.0, True, "")
+    op.forward(np.ones(1))
+    released = ctypes.c_int64(0)
+    op.report(ctypes.addressof(released))
+    del op
+    gc.collect()
+    assert released.value == 1
+
+
+def test_arguments_of_no_known_kind_are_refused() -> None:
+    """Before anything is compiled."""
+    one = d5.TensorDescriptor("float64", (1,))
+    for wrong in ([1.0, None], 5, (2**63,)):
+        with pytest.raises(ConfigurationError, match=r"arguments of the C\+\+ operator called are"):
+            d5.compile_custom_cppop("called", CALLED, [one], [one], arguments=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.full
 def test_the_original_form_names_and_makes_its_class_itself() -> None:
     """`create_new_op`, `D500_REGISTER_OP`, a type by definition, as in Deep500's tutorial."""
     code = (
@@ -199,6 +238,74 @@ D500_REGISTER_OP(ipowop<DTYPE>);
         "power", code, [tensor], [tensor], definitions={"DTYPE": "float", "DPOWER": 2}, flags=QUICK
     )
     np.testing.assert_array_equal(op.forward(array("float32")), array("float32") ** 2)
+
+
+@pytest.mark.full
+def test_a_class_is_named_with_its_arguments_where_these_are_not_one_type() -> None:
+    """`scaled<float, 3>`, in a namespace."""
+    code = """
+    namespace mine {
+    template <typename T, int factor> struct scaled : deep500::CustomOperator {
+        void forward(const T *x, T *y) { y[0] = x[0] * factor; }
+    };
+    }"""
+    one = d5.TensorDescriptor("float32", (1,))
+    op = d5.compile_custom_cppop("mine::scaled<float, 3>", code, [one], [one], flags=QUICK)
+    assert op.forward(np.array([2.0], "float32")) == 6.0
+
+
+def test_inputs_that_do_not_fit_are_told() -> None:
+    """Type, number, shape, and one that is left out."""
+    op = both("float64")
+    a = array("float64")
+    with pytest.raises(
+        ConfigurationError, match=r"input 1 of the operator both is float32 .*expected float64"
+    ):
+        op.forward(a, a.astype("float32"))
+    with pytest.raises(ConfigurationError, match="both takes 2 inputs, found 1"):
+        op.forward(a)
+    with pytest.raises(ConfigurationError, match="rows is 2 elsewhere, and 1 on axis 0"):
+        op.forward(a, a[:1])
+    with pytest.raises(ConfigurationError, match="needs its input 1, which is left out"):
+        op.run_forward(np, [a, None])
+    with pytest.raises(ConfigurationError, match="float64"):
+        op.forward(a, a.astype(">f8"))
+
+
+def test_a_missing_backward_is_told_when_a_gradient_is_needed() -> None:
+    """And not before."""
+    op = called(0, 1.0, True, "")
+    assert not op.differentiable
+    x = np.ones(1)
+    with pytest.raises(ConfigurationError, match="called has no backward, but a gradient"):
+        op.backward([x], [x], [op.forward(x)])
+
+
+def test_a_type_that_cpp_has_not_is_told() -> None:
+    """Complex numbers, for one."""
+    with pytest.raises(ConfigurationError, match=r"ipowop has a tensor complex64 .*know the types float32"):
+        ipowop("complex64")
+
+
+@pytest.mark.full
+def test_outputs_whose_shape_nobody_says_are_told() -> None:
+    """A name that no input has."""
+    x, y = d5.TensorDescriptor("float32", ("n",)), d5.TensorDescriptor("float32", ("m",))
+    op = d5.compile_custom_cppop(
+        "ipowop", IPOWOP, [x], [y], definitions={"DPOWER": 2}, arguments=(3,), flags=QUICK
+    )
+    with pytest.raises(
+        ConfigurationError, match=r"ipowop does not say what its outputs are .* or define infer"
+    ):
+        op.forward(np.ones(3, "float32"))
+
+
+def test_an_operator_travels_as_its_code() -> None:
+    """And is not compiled again where it has been."""
+    op = both("float64")
+    copy = pickle.loads(pickle.dumps(op))
+    a = array("float64")
+    np.testing.assert_array_equal(copy.forward(a, a)[1], a + a)
 
 
 def test_other_threads_of_python_run_during_a_call() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import d5ray as d5
 import d5ray.frameworks.cupy as d5fw
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, OperatorError
 from tests.operators.custom.listings import BothOp, IPowOp, both
 
 DOUBLED = """
@@ -70,6 +70,18 @@ def test_cuda_is_compiled_also_without_a_gpu(tmp_path: Path, dtype: str) -> None
     instance = op.instance(((4,),))
     assert instance.runs_on_cuda
     assert instance.differentiable_on_cuda
+
+
+@pytest.mark.slow
+@needs_nvcc
+def test_an_error_in_cuda_names_the_file_and_the_line(tmp_path: Path) -> None:
+    """As nvcc tells it."""
+    path = tmp_path / "wrong.cu"
+    path.write_text(DOUBLED.replace("y[i] = x[i] * 2;\n}", "z[i] = x[i] * 2;\n}", 1))
+    tensor = d5.TensorDescriptor("float32", ("n",))
+    with pytest.raises(OperatorError) as error:
+        d5.compile_custom_cppop("doubled", path, [tensor], [tensor])
+    assert f"{path}(5): error:" in str(error.value)
 
 
 def test_without_a_gpu_cupy_is_refused() -> None:

@@ -82,6 +82,19 @@ def test_a_second_call_leaves_what_the_first_gave(how: str, world: str) -> None:
     np.testing.assert_array_equal(np.asarray(gradients), [2 * A, 2 * B])
 
 
+def test_new_memory_is_not_copied() -> None:
+    """Nor a view of it."""
+    seen = []
+
+    class Seen(d5.CustomPythonOp):
+        def forward(self, x: Any) -> Any:
+            made = x + 1
+            seen.append(made.ctypes.data)
+            return made.reshape(1, 2)
+
+    assert in_numpy_of(Seen())(A).ctypes.data == seen.pop()
+
+
 def in_numpy_of(op: d5.CustomOp) -> Any:
     return import_module("d5ray.frameworks.numpy").custom_op(op)
 

@@ -91,6 +91,18 @@ def test_the_name_of_the_only_parameter_says_whether_it_is_the_list() -> None:
     assert [type(each) for each in seen] == [list, np.ndarray, tuple]
 
 
+def test_a_scalar_of_numpy_is_an_array_without_axes() -> None:
+    """What sums and means give."""
+
+    class Mean(d5.CustomPythonOp):
+        def forward(self, x: Any) -> Any:
+            return np.mean(x)
+
+    found = d5fw.custom_op(Mean())(X)
+    assert found.shape == ()
+    assert found == np.mean(X)
+
+
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
@@ -124,6 +136,41 @@ def test_wrong_gradients_are_told(returned: Any, message: str) -> None:
         d5fw.custom_op(Given(X, returned)).backward([X], [X], [X])
 
 
+def test_what_has_no_gradient_needs_none() -> None:
+    """None where there is none; whatever is returned for integers is dropped."""
+    whole = np.arange(3)
+    found = d5fw.custom_op(Given(X, (None, whole))).backward([X], [X, whole], [X])
+    assert found == (None, None)
+
+
+def test_a_missing_backward_is_told_when_a_gradient_is_needed() -> None:
+    """And not before."""
+
+    class Doubled(d5.CustomPythonOp):
+        def forward(self, x: Any) -> Any:
+            return 2 * x
+
+    operation = d5fw.custom_op(Doubled())
+    output = operation(X)
+    with pytest.raises(ConfigurationError, match="Doubled has no backward, but a gradient"):
+        operation.backward([X], [X], [output])
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "message"),
+    [
+        ((2, 3), (2, 4), r"input 1 .* columns is 3 elsewhere, and 4 on axis 1"),
+        ((2, 3), (2,), r"it has 1 axis instead of 2"),
+    ],
+)
+def test_inputs_that_do_not_fit_the_descriptors_are_told(
+    a: tuple[int, ...], b: tuple[int, ...], message: str
+) -> None:
+    """A name stands for one size."""
+    with pytest.raises(ConfigurationError, match=message):
+        d5fw.custom_op(BothOp("float32"))(np.ones(a, "float32"), np.ones(b, "float32"))
+
+
 def test_inputs_of_another_number_type_or_kind_are_told() -> None:
     """What was found, and what is expected."""
     operation = d5fw.custom_op(BothOp("float32"))
@@ -150,6 +197,17 @@ def test_what_is_no_operator_is_refused() -> None:
         d5fw.custom_op(d5.CustomPythonOp())(X)
 
 
+def test_descriptors_are_known_and_names_follow_the_inputs() -> None:
+    """num_inputs, num_outputs, infer; the listing has none and says so."""
+    op = BothOp("float64")
+    assert (op.num_inputs, op.num_outputs) == (2, 2)
+    given = d5.TensorDescriptor("float64", ("batch", 4))
+    assert op.infer([given, given]) == (given, given)
+    assert IPowOp(2).infer([given]) is None
+    with pytest.raises(ConfigurationError, match="IPowOp has no descriptors"):
+        _ = IPowOp(2).num_inputs
+
+
 def test_an_own_infer_is_checked_too() -> None:
     """It may compute sizes from sizes; what is no descriptor is refused."""
 
@@ -173,6 +231,23 @@ def test_an_own_infer_is_checked_too() -> None:
         d5fw.custom_op(wrong)(X)
     with pytest.raises(ConfigurationError, match="infer of the operator Halved gave 3"):
         d5fw.custom_op(Halved(lambda x: 3))(X)
+
+
+def test_a_class_may_call_its_own_parts_as_it_likes() -> None:
+    """`name` and `_forward`, which many classes have."""
+
+    class Named(d5.CustomPythonOp):
+        def __init__(self) -> None:
+            super().__init__()
+            self.name = "mine"
+
+        def _forward(self, x: Any) -> Any:
+            return x + 1
+
+        def forward(self, x: Any) -> Any:
+            return self._forward(x)
+
+    np.testing.assert_array_equal(d5fw.custom_op(Named)(X), X + 1)
 
 
 def test_an_operator_travels_by_pickle() -> None:

@@ -73,6 +73,19 @@ def test_a_builder_gives_a_function_of_the_framework(type: str) -> None:
     np.testing.assert_array_equal(tape.gradient(output, given), 3 * X**2)
 
 
+@pytest.mark.full
+def test_a_built_function_is_one_operation_of_a_compiled_graph() -> None:
+    """`fullgraph=True` refuses anything else."""
+    torch = pytest.importorskip("torch")
+    register()
+    built = custom.torch_builder(context("FastIPow", power=3))
+    x = torch.tensor(X, requires_grad=True)
+    compiled = torch.compile(lambda given: built(given * 2).sum(), backend="aot_eager", fullgraph=True)
+    (gradient,) = torch.autograd.grad(compiled(x), x)
+    np.testing.assert_allclose(gradient.numpy(), 24 * X**2, rtol=1e-12)
+    torch.compiler.reset()
+
+
 @pytest.mark.parametrize("make", [BothOp, both])
 def test_several_outputs_come_in_the_nodes_order(make: Any) -> None:
     """All of them, or the first alone where the node names one."""
@@ -82,6 +95,16 @@ def test_several_outputs_come_in_the_nodes_order(make: Any) -> None:
     product, total = custom.torch_builder(context("Both", ("p", "s")))(a, b)
     assert (product.tolist(), total.tolist()) == ([[6, 6]], [[5, 5]])
     assert custom.torch_builder(context("Both", ("p",)))(a, b).tolist() == [[6, 6]]
+
+
+def test_shapes_are_inferred_through_the_registered_operator() -> None:
+    """From descriptors with open sizes."""
+    register()
+    operator = registry.operator_of(context("Both").node)
+    given = d5.TensorDescriptor("float64", ("batch", 4))
+    assert operator.inferred([given, given]) == (given, given)
+    assert registry.registered("my.domain", "Both") is not None
+    assert registry.registered("my.domain", "None") is None
 
 
 def line() -> Network:
@@ -149,6 +172,21 @@ def test_attributes_that_do_not_fit_are_told(type: str, attributes: dict[str, An
     register()
     with pytest.raises(ConfigurationError, match=message):
         custom.array_operator(context(type, **attributes))
+
+
+@pytest.mark.parametrize(
+    ("domain", "type", "operator", "message"),
+    [
+        ("", "IPow", IPowOp, "'' is no domain for operators of your own"),
+        ("ai.onnx", "IPow", IPowOp, "is no domain"),
+        ("my.domain", "I Pow", IPowOp, "'I Pow' is no name of an operator type"),
+        ("my.domain", "IPow", 3, "3 cannot be registered as my.domain.IPow"),
+    ],
+)
+def test_what_cannot_be_registered_is_refused(domain: str, type: str, operator: Any, message: str) -> None:
+    """At once."""
+    with pytest.raises(ConfigurationError, match=message):
+        d5.register_operator(domain, type, operator)
 
 
 def test_errors_name_the_node() -> None:

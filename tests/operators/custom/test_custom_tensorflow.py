@@ -8,7 +8,7 @@ import pytest
 
 import d5ray as d5
 import d5ray.frameworks.tensorflow as d5fw
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, OperatorError
 from tests.operators.custom.listings import BothOp, IPowOp, KeepingOp, both, ipowop
 
 tf = pytest.importorskip("tensorflow")
@@ -87,6 +87,18 @@ def test_shapes_are_known_in_graphs(mode: str) -> None:
     assert seen == [[None, 3] if mode == "graph" else [2, 3]]
 
 
+@each_kind
+def test_a_variable_is_trained_through_an_operator(kind: str) -> None:
+    """Gradient descent on (v^3 - 8)^2 finds 2."""
+    variable = tf.Variable([1.5], dtype=tf.float64)
+    power = d5fw.custom_op(KINDS[kind]("float64"))
+    for _ in range(40):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum((power(variable) - 8) ** 2)
+        variable.assign_sub(0.003 * tape.gradient(loss, variable))
+    np.testing.assert_allclose(variable.numpy(), 2, rtol=1e-6)
+
+
 def test_whole_numbers_have_no_gradient() -> None:
     """An index beside a tensor of numbers."""
 
@@ -108,6 +120,21 @@ def test_whole_numbers_have_no_gradient() -> None:
     np.testing.assert_array_equal(tape.gradient(output, x), [1, 0, 2])
 
 
+def test_a_missing_backward_is_told_when_a_gradient_is_needed() -> None:
+    """Not by the forward pass."""
+
+    class Doubled(d5.CustomPythonOp):
+        def forward(self, x: Any) -> Any:
+            return 2 * x
+
+    x = tf.constant([1.0])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        output = d5fw.custom_op(Doubled())(x)
+    with pytest.raises(ConfigurationError, match="the operator Doubled has no backward"):
+        tape.gradient(output, x)
+
+
 def test_second_derivatives_are_refused() -> None:
     """Rather than left out of a sum, where nobody would notice."""
     x = tf.constant([2.0])
@@ -120,6 +147,28 @@ def test_second_derivatives_are_refused() -> None:
     np.testing.assert_array_equal(first, [14])
     with pytest.raises(ConfigurationError, match="gradient of the operator IPowOp is differentiated again"):
         outer.gradient(first, x)
+
+
+def test_what_does_not_fit_is_told() -> None:
+    """Inputs before anything runs; results of a graph when it does, in TensorFlow's error."""
+
+    class Wide(d5.CustomPythonOp):
+        def __init__(self) -> None:
+            one = d5.TensorDescriptor("float32", (1,))
+            super().__init__([one], [one])
+
+        def forward(self, x: Any) -> Any:
+            return x.astype("float64")
+
+    wide, x = d5fw.custom_op(Wide()), tf.constant([1.0])
+    with pytest.raises(ConfigurationError, match=r"input 0 of the operator Wide is float32 \(2,\), expected"):
+        wide(tf.constant([1.0, 2.0]))
+    with pytest.raises(
+        OperatorError, match=r"output 0 of the operator Wide is float64 \(1,\), expected float32"
+    ):
+        wide(x)
+    with pytest.raises(tf.errors.OpError, match=r"output 0 of the operator Wide is float64"):
+        tf.function(wide)(x)
 
 
 @in_graphs_too

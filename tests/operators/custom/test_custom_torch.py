@@ -11,7 +11,7 @@ import torch
 
 import d5ray as d5
 import d5ray.frameworks.torch as d5fw
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, OperatorError
 from tests.operators.custom.listings import QUICK, BothOp, IPowOp, KeepingOp, both, ipowop
 
 REAL = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-6, "float64": 1e-14}
@@ -52,6 +52,17 @@ def test_an_operator_equals_torchs_own_power(kind: str, dtype: str) -> None:
     torch.testing.assert_close(found_gradient, expected_gradient, rtol=8 * REAL[dtype], atol=0)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("dtype", ["int64", "uint8"])
+@each_kind
+def test_whole_numbers_have_no_gradient(kind: str, dtype: str) -> None:
+    """They are computed all the same."""
+    x = torch.arange(4, dtype=getattr(torch, dtype))
+    found = operation(kind, dtype)(x)
+    assert torch.equal(found, x**3)
+    assert not found.requires_grad
+
+
 @each_kind
 def test_strided_empty_and_scalar_tensors_are_taken(kind: str) -> None:
     """Transposed, every second, expanded, without elements, without axes; and gradients that are expanded."""
@@ -79,6 +90,21 @@ def test_a_result_has_memory_of_its_own(kind: str) -> None:
     for each in results:
         each.add_(1)
     assert x.tolist() == [1, 2, 3]
+
+
+def test_a_tensor_in_host_memory_is_not_copied() -> None:
+    """An operator in Python sees the tensor's own memory."""
+    seen = []
+
+    class Seen(d5.CustomPythonOp):
+        def forward(self, x: Any) -> Any:
+            seen.append(x.ctypes.data)
+            return x + 1
+
+    for dtype in (torch.float32, torch.bfloat16):
+        x = torch.ones(3, dtype=dtype)
+        d5fw.custom_op(Seen)(x)
+        assert seen.pop() == x.data_ptr()
 
 
 @each_kind
@@ -110,6 +136,21 @@ def test_a_compiled_function_gives_the_same(kind: str) -> None:
         expected = torch.autograd.grad(loss(a, b), (a, b))
         found = torch.autograd.grad(compiled(a, b), (a, b))
         torch.testing.assert_close(found, expected)
+    torch.compiler.reset()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch.compile looks at it
+def test_an_operator_that_says_nothing_splits_a_compiled_graph() -> None:
+    """The listing of the slides, which has no descriptors, gives what it gives without compiling."""
+    power = operation("python")
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = (power(x * 2) + 1).sum()
+        return result
+
+    x = torch.rand(3, dtype=torch.float64, requires_grad=True)
+    found = torch.autograd.grad(torch.compile(loss, backend="aot_eager")(x), x)
+    torch.testing.assert_close(found, torch.autograd.grad(loss(x), x))
     torch.compiler.reset()
 
 
@@ -160,6 +201,39 @@ def test_a_missing_backward_is_told_when_a_gradient_is_needed(kind: str) -> None
         output.sum().backward()
 
 
+def test_inputs_that_do_not_fit_are_told() -> None:
+    """Another type, another number, no tensor."""
+    power, pair = operation("cpp", "float32"), d5fw.custom_op(both("float64"))
+    x = torch.ones(2, 3, dtype=torch.float64)
+    with pytest.raises(
+        ConfigurationError, match=r"ipowop is of the type torch.float64, expected torch.float32"
+    ):
+        power(x)
+    with pytest.raises(ConfigurationError, match="both takes 2 inputs, found 1"):
+        pair(x)
+    with pytest.raises(ConfigurationError, match=r"columns is 3 elsewhere, and 2 on axis 1"):
+        pair(x, x[:, :2])
+    for each in (power, operation("python")):
+        with pytest.raises(
+            ConfigurationError, match=r"input 0 of the operator .* is a list, expected a torch.Tensor"
+        ):
+            each([1.0])
+
+
+def test_wrong_results_are_told_also_from_the_backward_pass() -> None:
+    """A gradient of another shape than the input's."""
+
+    class Wrong(IPowOp):  # type: ignore[misc]
+        def backward(self, grads: Any, fwd_inputs: Any, fwd_outputs: Any) -> Any:
+            return grads[0][:1]
+
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(
+        OperatorError, match=r"Wrong gave float32 \(1,\) for input 0, which is float32 \(3,\)"
+    ):
+        d5fw.custom_op(Wrong(2))(x).sum().backward()
+
+
 @each_kind
 def test_second_derivatives_are_refused(kind: str) -> None:
     """Rather than left out of a sum, where nobody would notice; the first one is right all the same."""
@@ -182,3 +256,27 @@ def test_each_call_goes_backwards_with_what_its_own_forward_pass_kept() -> None:
     np.testing.assert_allclose(of_x, (2 * x * y**4).detach())
     np.testing.assert_allclose(of_y, (4 * x**2 * y**3).detach())
     np.testing.assert_array_equal(op.kept, (y**2).detach())  # as the last forward pass left it
+
+
+@pytest.mark.full
+def test_openmp_uses_the_frameworks_number_of_threads() -> None:
+    """As `torch.set_num_threads` says."""
+    code = """
+    struct counted : deep500::CustomOperator {
+        void forward(const float *, int64_t *y) {
+            #pragma omp parallel
+            {
+                #pragma omp single
+                *y = omp_get_num_threads();
+            }
+        }
+    };"""
+    one, number = d5.TensorDescriptor("float32", (1,)), d5.TensorDescriptor("int64", (1,))
+    counted = d5fw.custom_op(d5.compile_custom_cppop("counted", code, [one], [number], flags=QUICK))
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            assert counted(torch.ones(1)).item() == threads
+    finally:
+        torch.set_num_threads(before)

@@ -1,5 +1,6 @@
 """Claims about checking operators: right ones pass, wrong ones fail with what is wrong and where it is"""
 
+import io
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -17,17 +18,13 @@ from PIL import Image
 import d5ray as d5
 from d5ray.errors import ConfigurationError, ValidationError
 from d5ray.operators.array_operator import ArrayOperator
+from d5ray.operators.nodes.bound_operator import BoundOperator
+from d5ray.operators.nodes.node import Node
 from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.validation.error_norms import error_norms, tolerance_of
 from d5ray.operators.validation.heat_map import _drawn, heat_map, relative_difference
 
 Array = np.ndarray[Any, Any]
-
-
-def _relu_slope(x: Array, at_zero: float) -> Array:
-    return np.where(x > 0, 1.0, np.where(x < 0, 0.0, at_zero))
-
-
 Wrong = Callable[[list[Array]], None]
 
 
@@ -69,6 +66,19 @@ def matrices(*sizes: int) -> list[Array]:
 
 
 SMALL, LARGE = (3, 4, 5), (60, 70, 80)
+
+
+def test_an_operator_of_ones_own_is_a_reference() -> None:
+    """Written with a parameter for each input, and given as the expectation of another operator."""
+
+    class Difference(d5.CustomPythonOp):
+        def forward(self, a: Any, b: Any) -> Any:
+            return a - b
+
+    a, b = matrices(3, 4)[0], matrices(3, 4)[0] + 1
+    assert d5.operators.check_forward(lambda a, b: a - b, [a, b], Difference()).passed
+    with pytest.raises(ValidationError, match="output 0"):
+        d5.operators.check_forward(lambda a, b: b - a, [a, b], Difference())
 
 
 # -- gradients -----------------------------------------------------------------------------------------------
@@ -184,6 +194,10 @@ def test_derivatives_over_wide_ranges_pass_and_one_percent_off_does_not(number: 
         d5.operators.check_gradient(Elementwise(function, lambda x: 1.01 * slope(x)), [x])
 
 
+def _relu_slope(x: Array, at_zero: float) -> Array:
+    return np.where(x > 0, 1.0, np.where(x < 0, 0.0, at_zero))
+
+
 def test_a_slope_outside_the_kink_is_wrong() -> None:
     """Relu at 0: slopes from 0 to 1 pass, −0.1 and 1.1 do not."""
     for slope, right in ((0.0, True), (0.3, True), (1.0, True), (-0.1, False), (1.1, False)):
@@ -213,6 +227,33 @@ def test_where_nothing_is_defined_nothing_is_compared() -> None:
         ).passed
         with pytest.raises(ValidationError, match=r"d input 0 \(1,\)"):
             d5.operators.check_gradient(Elementwise(lambda x: 2 * x, lambda x: 3 + 0 * np.sign(x)), infinite)
+
+
+def test_an_operator_without_a_slope_has_nothing_to_compare() -> None:
+    """Its outputs are integers, whatever its gradient says."""
+    found = d5.operators.check_gradient(
+        Elementwise(lambda x: np.sign(x).astype(int), np.zeros_like), [np.ones(3)]
+    )
+    assert found.passed
+    assert found.deviations == ()
+
+
+def test_inputs_that_set_shapes_or_have_no_gradient_by_convention_are_left_out() -> None:
+    """A length that changes the output's shape is an error that says what to do, and that helps."""
+
+    class Repeat(Elementwise):
+        def forward(self, inputs: Sequence[Array]) -> Array:
+            return np.outer(inputs[0], np.ones(int(inputs[1])))
+
+        def backward(self, gradients: Sequence[Array], inputs: Sequence[Array], outputs: Any) -> Any:
+            return gradients[0].sum(axis=1), None
+
+    repeat, inputs = Repeat(np.exp, np.exp), [np.array([1.0, 2.0]), np.array(3.0)]
+    with pytest.raises(ValidationError, match=r"change their shapes with input 1: .*with_respect_to"):
+        d5.operators.check_gradient(repeat, inputs)
+    assert d5.operators.check_gradient(repeat, inputs, with_respect_to=[0]).passed
+    with pytest.raises(ConfigurationError, match=r"with_respect_to is \(2,\)"):
+        d5.operators.check_gradient(repeat, inputs, with_respect_to=[2])
 
 
 def test_an_output_in_single_precision_is_held_to_that() -> None:
@@ -276,12 +317,74 @@ class Scale(ArrayOperator):
         return gradients[0] * inputs[2], None, (gradients[0] * inputs[0]).sum(axis=0)
 
 
+def test_an_operator_of_the_catalogue_is_checked_at_its_site() -> None:
+    """One output is asked for, another kept; an input left out; a list of integers has no gradient."""
+    context = NodeContext(Node("Scale", ("x", "", "factor", "axis"), ("y",), name="scale1"))
+    operator = BoundOperator(Scale(), context)
+    x, factor = matrices(2, 3, 3)[0], np.array([2.0, 3.0, 4.0])
+
+    class With(ArrayOperator):
+        forward = Scale.forward
+
+        def backward(self, *arguments: Any) -> tuple[Any, ...]:
+            return (*Scale().backward(*arguments), None)
+
+    report = d5.operators.check_gradient(BoundOperator(With(), context), [x, None, factor, np.array([1, 2])])
+    assert report.skipped == (3,)
+    assert "scale1 (Scale): passed" in str(report)
+    assert d5.operators.check_forward(operator, [x, None, factor], [x * factor]).passed
+
+
+def test_a_gradient_of_the_wrong_number_or_shape_is_an_error() -> None:
+    """Each names what came and what must."""
+    x = [np.ones(3)]
+    with pytest.raises(ValidationError, match=r"gradient of input 0 has the shape \(1,\).*\(3,\)"):
+        d5.operators.check_gradient(_Shaped(), x)
+    with pytest.raises(ValidationError, match="gave 2 arrays"):
+        d5.operators.check_gradient(_TooMany(), x)
+    with pytest.raises(ConfigurationError, match="has no gradient: give an object with forward"):
+        d5.operators.check_gradient(np.exp, x)
+    with pytest.raises(ConfigurationError, match="no floating-point input"):
+        d5.operators.check_gradient(Product(), [np.ones((2, 2), int)] * 2)
+
+
+class _Shaped(Elementwise):
+    def __init__(self) -> None:
+        super().__init__(np.exp, np.exp)
+
+    def backward(
+        self, gradients: Sequence[Array], inputs: Sequence[Array], outputs: Sequence[Array]
+    ) -> Array:
+        return np.ones(1)
+
+
+class _TooMany(_Shaped):
+    def backward(self, *arguments: Any) -> Any:
+        return [np.ones(3), np.ones(3)]
+
+
 def test_an_operator_that_draws_at_random_must_be_fixed_first() -> None:
     """Its differences would be of its random numbers."""
     rng = np.random.default_rng(0)
     dropout = Elementwise(lambda x: x * (rng.random(x.shape) < 0.5), np.ones_like)
     with pytest.raises(ValidationError, match=r"other outputs at the second call.*fix its random numbers"):
         d5.operators.check_gradient(dropout, [np.ones(50)])
+
+
+def test_single_precision_can_be_asked_for() -> None:
+    """For what computes in nothing better: a coarser step, a coarser tolerance."""
+    product = Product(lambda gradients: None)
+    seen: set[str] = set()
+
+    def forward(inputs: Sequence[Array]) -> Array:
+        seen.add(inputs[0].dtype.name)
+        return inputs[0] @ inputs[1]
+
+    product.forward = forward  # type: ignore[method-assign]
+    assert d5.operators.check_gradient(product, matrices(*SMALL), dtype="float32").passed
+    assert seen == {"float32"}
+    with pytest.raises(ValidationError):
+        d5.operators.check_gradient(Product(negated), matrices(*SMALL), dtype="float32")
 
 
 # -- outputs -------------------------------------------------------------------------------------------------
@@ -365,6 +468,12 @@ def test_an_operator_that_changes_its_input_is_wrong() -> None:
         d5.operators.check_forward(spoils, [np.ones(2)], [np.ones(2)])
 
 
+@pytest.mark.parametrize("inputs", [[], [None], [1.0], [np.ones(1), "x"]])
+def test_inputs_must_be_arrays_of_one_framework(inputs: list[Any]) -> None:
+    with pytest.raises(ConfigurationError, match="give arrays of one of numpy, torch, tensorflow, cupy"):
+        d5.operators.check_forward(np.exp, inputs, [np.ones(1)])
+
+
 # -- run against run -----------------------------------------------------------------------------------------
 
 
@@ -419,6 +528,25 @@ def drawn(found: Array, expected: Array) -> list[Array]:
         for axes in _drawn(found, expected, "$x$").axes
         for image in axes.images
     ]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("shape", "panels"),
+    [((), 1), ((5,), 1), ((4, 6), 1), ((3, 4, 5), 3), ((2, 3, 4, 5), 6), ((0, 3), 1), ((700, 1300), 1)],
+)
+def test_arrays_of_any_shape_have_a_picture(shape: tuple[int, ...], panels: int) -> None:
+    """A panel for each slice, of a size that can be looked at; the difference is in one of them alone."""
+    expected = np.ones(shape)
+    found = expected.copy()
+    found.reshape(-1)[-1:] = 1.5
+    shown = drawn(found, expected)
+    assert len(shown) == panels and max(map(len, shown)) <= 640
+    assert sorted(panel.max(initial=0.0) for panel in shown)[-1] == pytest.approx(0.4 if found.size else 0.0)
+    assert sum(np.count_nonzero(panel) for panel in shown) == min(found.size, 1)
+    assert not any(panel.any() for panel in drawn(expected, expected))
+    with Image.open(io.BytesIO(heat_map(found, expected))) as image:
+        assert image.format == "PNG" and max(image.size) < 1400
 
 
 def test_one_wrong_element_of_a_million_can_be_seen() -> None:

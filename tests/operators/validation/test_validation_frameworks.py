@@ -9,7 +9,7 @@ import torch
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError, ValidationError
-from d5ray.operators.framework import class_named
+from d5ray.operators.framework import FRAMEWORKS, class_named, framework_of
 
 Make = Callable[[Any], Any]
 
@@ -43,12 +43,38 @@ def test_autograd_is_compared_with_differences(size: int, monkeypatch: pytest.Mo
         d5.operators.check_gradient(Cubed.apply, [x])
 
 
+def test_a_layer_with_several_inputs_and_outputs() -> None:
+    """torch.lstm_cell-like sums: each input's gradient, through both outputs; labels have none."""
+
+    def function(x: torch.Tensor, w: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        scores = torch.tanh(x @ w)
+        return torch.nn.functional.cross_entropy(scores, labels, reduction="none"), scores, labels
+
+    x, w = torch.randn(3, 4), torch.randn(4, 5)
+    report = d5.operators.check_gradient(function, [x, w, torch.tensor([0, 4, 2])])
+    assert [each.what for each in report.deviations] == ["input 0", "input 1"]
+    assert report.skipped == (2,)
+
+
 def test_a_detached_input_is_a_missing_gradient() -> None:
     """Where autograd gives none though the output changes, that is an error; elsewhere it is right."""
     x, w = torch.randn(2, 3), torch.randn(2, 3)
     with pytest.raises(ValidationError, match=r"input 1 is WRONG: 0, differences give"):
         d5.operators.check_gradient(lambda x, w: x * w.detach(), [x, w])
     assert d5.operators.check_gradient(lambda x, w: x * 2, [x, w]).passed
+
+
+def test_types_of_16_bits_are_compared_as_they_are() -> None:
+    """bfloat16 and float16 against float64, to their own tolerance."""
+    x = torch.randn(50, 50)
+    for dtype in (torch.bfloat16, torch.float16):
+        assert d5.operators.check_forward(
+            lambda a: a * 3, [x.to(dtype)], lambda a: np.asarray(a, np.float64) * 3
+        ).passed
+        with pytest.raises(ValidationError):
+            d5.operators.check_forward(
+                lambda a: a * 4, [x.to(dtype)], lambda a: np.asarray(a, np.float64) * 3
+            )
 
 
 def test_one_framework_is_checked_against_another() -> None:
@@ -91,3 +117,23 @@ def test_cupy_is_checked_on_its_gpu() -> None:
     except ConfigurationError as error:
         pytest.skip(str(error))
     assert d5.operators.check_forward(cupy.exp, [cupy.ones(3)], np.exp).passed
+
+
+def test_the_framework_is_that_of_the_arrays() -> None:
+    """A mixture, and an unknown name, are errors."""
+    assert framework_of([np.ones(1), None]).name == "numpy"
+    assert framework_of([torch.ones(1)]).name == "torch"
+    with pytest.raises(ConfigurationError, match=r"numpy\.ndarray, torch\.Tensor"):
+        framework_of([np.ones(1), torch.ones(1)])
+    with pytest.raises(ConfigurationError, match="did you mean 'torch'"):
+        class_named("pytorch")
+    assert set(FRAMEWORKS) == {"numpy", "torch", "tensorflow", "cupy"}
+
+
+def test_a_missing_framework_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name, and the command."""
+    import sys  # noqa: PLC0415
+
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    with pytest.raises(ConfigurationError, match=r"tensorflow is not there .*d5ray\[tensorflow\]"):
+        class_named("tensorflow")

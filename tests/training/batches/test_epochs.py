@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
+from d5ray.recipes.engine.parsing import settings
 from d5ray.training.batches.epochs import Epochs, size_at
 from d5ray.training.samplers import Shards, ShuffleSampler
 
@@ -157,3 +158,11 @@ def test_what_is_wrong_with_a_batch_size_is_said() -> None:
         trained(epochs=2, batch_size=d5.schedules.Piecewise(16, {1: 0.2}))
     with pytest.warns(UserWarning, match=r"at epoch 7, but the run ends after 2 epochs with 16 steps"):
         trained(epochs=2, batch_size=d5.schedules.Piecewise(32, {7: 64}))
+
+
+def test_it_can_be_written_in_a_recipe() -> None:
+    """`--set 'batch_size=Piecewise(32, {20: 128})'`, or a number as ever."""
+    assert settings.built({"batch_size": "Piecewise(32, {20: 128})"})["batch_size"] == d5.schedules.Piecewise(
+        32, {20: 128}
+    )
+    assert settings.built({"batch_size": 64})["batch_size"] == 64

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from d5ray.errors import DataError
+from d5ray.errors import ConfigurationError, DataError
 from d5ray.training.batches.batch import Batch
 from d5ray.training.batches.loader import PIECE_SAMPLES, Loader, pieces_to_test
 from d5ray.training.datasets import Dataset, Split, Synthetic, load_dataset
@@ -85,6 +85,15 @@ def test_the_number_of_agents_does_not_change_a_sample(digits: Dataset) -> None:
     for step in range(50):
         together = np.concatenate([own.next(step).inputs for own in pair])
         np.testing.assert_array_equal(one.next(step).inputs, together)
+
+
+def test_memory_without_transformations_needs_no_thread(digits: Dataset) -> None:
+    """Whatever is to be prepared ahead: the arrays' own samples, made in the calling thread."""
+    loader = Loader(digits.train, ahead=4)
+    loader.start(shards(1438).draws(0))
+    draw = next(shards(1438).draws(0))
+    np.testing.assert_array_equal(loader.next(0).inputs, digits.train.inputs[draw.indices])
+    assert not loader_threads()
 
 
 @dataclass(frozen=True)
@@ -204,9 +213,30 @@ def test_a_test_split_comes_in_pieces_of_what_it_is() -> None:
     np.testing.assert_array_equal(np.concatenate([labels for _, labels in pieces]), split.labels)
 
 
+@pytest.mark.full
+def test_pieces_of_large_samples_are_smaller() -> None:
+    """Samples of 8 MB come 8 at a time, so that a piece has at most 64 MB."""
+    pieces = pieces_to_test(Synthetic((2, 1024, 1024), samples=20))
+    assert len(next(pieces)[1]) == 8
+
+
 def test_a_test_split_in_memory_is_one_piece_and_no_copy() -> None:
     """The split's own arrays, also where transformations are for training alone."""
     split = Split(np.zeros((3000, 1, 2, 2), np.float32), np.zeros(3000, np.int64))
     ((inputs, labels),) = pieces_to_test(split, (RandomFlip(),))
     assert inputs.shape == split.inputs.shape and inputs.base is split.inputs and labels.base is split.labels
     assert [len(labels) for _, labels in pieces_to_test(split, at_most=1400)] == [1400, 1400, 200]
+
+
+def test_a_loader_of_a_sampler_that_does_not_fit_says_so(digits: Dataset) -> None:
+    """The error of the order comes out of `next`, too."""
+
+    class Outside(ShuffleSampler.__base__):  # type: ignore[misc, name-defined]
+        def order(self, samples: int, *, epoch: int, seed: int) -> Any:
+            return np.arange(samples) + 1
+
+    loader = Loader(digits.train, PIPELINE, ahead=2)
+    loader.start(Shards(1438, 1, 8, Outside(), 0).draws(0))
+    with pytest.raises(ConfigurationError, match="asks for sample 1438"):
+        loader.next(0)
+    loader.close()

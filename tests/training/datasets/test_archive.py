@@ -84,6 +84,13 @@ def test_an_archive_that_unpacks_without_end_is_refused(
         read_members(path, "folder", ["one"])
 
 
+def test_a_missing_member_is_named(tmp_path: Path) -> None:
+    """An archive without an expected member is refused, and the member is named."""
+    path = write_archive(tmp_path / "a.tar.gz", entry("folder/one", b"1"))
+    with pytest.raises(DataError, match="without two, three, expected them in its folder folder/"):
+        read_members(path, "folder", ["one", "two", "three"])
+
+
 @pytest.mark.parametrize("damage", ["truncated", "not gzip", "empty", "gzip of no archive"])
 def test_a_damaged_archive_is_refused(damage: str, tmp_path: Path) -> None:
     """An archive that ends early or is none is a DataError that names the file."""

@@ -10,7 +10,8 @@ import torch
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError, DataError
-from d5ray.training.batches.loader import pieces_to_test
+from d5ray.training.batches.loader import Loader, pieces_to_test
+from d5ray.training.samplers import Shards, ShuffleSampler
 
 RNG = np.random.default_rng(23)
 PIXELS = RNG.integers(0, 256, (40, 3, 8, 8), dtype=np.uint8)
@@ -61,6 +62,15 @@ def test_any_type_of_numbers_becomes_one_of_three(x: Any, expected: type) -> Non
         assert split.labels.tolist() == [0, 1, 2, 1]
 
 
+def test_arrays_of_the_right_type_are_those_of_a_split() -> None:
+    """Nothing is copied, and the fingerprint is that of the same arrays given as splits."""
+    x, y = PIXELS.astype(np.float32), CLASSES
+    made = d5.from_arrays(x, y, test=(x[:8], y[:8]))
+    assert made.train.inputs is x
+    split = d5.datasets.Split
+    assert made.fingerprint == d5.Dataset("other", split(x, y), split(x[:8], y[:8]), 5).fingerprint
+
+
 def test_pixels_stay_bytes_and_train_as_their_quotients_do() -> None:
     """uint8 in memory; evaluations and parameters are those of x / 255 in float32, to the last bit."""
     bytes_ = d5.from_arrays(PIXELS, CLASSES, test=(PIXELS[:9], CLASSES[:9]))
@@ -73,6 +83,18 @@ def test_pixels_stay_bytes_and_train_as_their_quotients_do() -> None:
     assert shown.dtype == np.float32 and np.array_equal(shown, wanted)
 
 
+def test_pixels_are_scaled_where_the_transformations_say() -> None:
+    """After crops and flips, which move bytes then, and before the rest: the batches are the same."""
+    moved = (d5.transformations.Crop(8, padding=2), d5.transformations.RandomFlip())
+    normal = d5.transformations.Normalize(0.4, 0.3)
+    batches = []
+    for pipeline in ((*moved, d5.transformations.ScalePixels(), normal), (*moved, normal)):
+        loader = Loader(d5.from_arrays(PIXELS, CLASSES).train, pipeline, seed=1)
+        loader.start(Shards(40, 1, 40, ShuffleSampler(), seed=1).draws(0))
+        batches.append(loader.next(0).inputs)
+    assert batches[0].dtype == np.float32 and np.array_equal(batches[0], batches[1])
+
+
 def test_shares_are_disjoint_and_complete() -> None:
     """A tenth to test on, a fifth to validate on, and the rest, drawn by the seed, as it is said."""
     x = np.arange(50)[:, None]
@@ -82,6 +104,17 @@ def test_shares_are_disjoint_and_complete() -> None:
     assert sizes == {"train": 35, "test": 5, "validation": 10}
     assert sorted(np.concatenate([each.inputs[:, 0] for each in made.splits.values()])) == list(range(50))
     assert made.test.inputs.tolist() != again.test.inputs.tolist()
+
+
+def test_classes_are_counted_named_or_found() -> None:
+    y = [0, 3, 1]
+    x = np.ones((3, 2))
+    assert d5.from_arrays(x, y).classes == ("0", "1", "2", "3")
+    assert d5.from_arrays(x, y, classes=7).classes == tuple("0123456")
+    assert d5.from_arrays(x, y, classes=["a", "b", "c", "d"]).classes == ("a", "b", "c", "d")
+    assert d5.from_arrays(x, np.ones((3, 5))).classes == tuple("01234")
+    assert d5.from_arrays(x, [0.5, 1.0, 2.0]).classes == ("0",)
+    assert d5.from_arrays(x, [0, -100, 1]).train.labels.tolist() == [0, -100, 1]
 
 
 ONES = np.ones((4, 3))
@@ -113,7 +146,6 @@ ONES = np.ones((4, 3))
         ({"x": ONES, "y": [0] * 4, "test": (np.ones((4, 3), np.uint8), [0] * 4)}, "test x is uint8"),
         ({"x": ONES, "y": [0] * 4, "test": (ONES, [0.5] * 4)}, "test y is float32 .* int64"),
         ({"x": ONES, "y": [0] * 4, "validation": (ONES[:0], [])}, "validat"),
-
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip

@@ -5,7 +5,27 @@ from pathlib import Path
 import pytest
 
 from d5ray.errors import ConfigurationError, DataError
-from d5ray.training.datasets import check_dataset_options, load_dataset
+from d5ray.training.datasets import check_dataset_name, check_dataset_options, dataset_names, load_dataset
+
+
+def test_every_published_name_is_known() -> None:
+    """The data sets are known by these names, and none is refused."""
+    published = {"digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "imagenet"}
+    assert published | {"text", "synthetic", "image_folder", "parquet"} <= set(dataset_names())
+    for name in dataset_names():
+        check_dataset_name(name)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("MNIST", "mnist"), ("cifar-10", "cifar10"), ("digit", "digits")]
+)
+def test_an_unknown_name_gets_the_nearest(wrong: str, right: str) -> None:
+    """The check without loading and the loading itself raise the same error, with the nearest name."""
+    with pytest.raises(ConfigurationError) as checked:
+        check_dataset_name(wrong)
+    with pytest.raises(ConfigurationError) as loaded:
+        load_dataset(wrong)
+    assert str(checked.value) == str(loaded.value) == f"unknown data set {wrong!r}: did you mean {right!r}?"
 
 
 @pytest.mark.parametrize(
@@ -49,6 +69,13 @@ def test_an_option_without_sense_is_refused(name: str, options: dict[str, object
         load_dataset(name, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("name", "option"), [("image_folder", "path"), ("parquet", "train")])
+def test_where_the_data_lies_must_be_said(name: str, option: str) -> None:
+    """Without the option that says it, the error names the option."""
+    with pytest.raises(ConfigurationError, match=f"{name!r} lacks {option}: say where it is"):
+        load_dataset(name)
+
+
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "cifar100", "imagenet"])
 def test_the_root_comes_from_the_environment(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -69,3 +96,21 @@ def test_the_root_comes_from_the_environment(
     monkeypatch.setenv("D5RAY_DATA", str(tmp_path / "store"))
     assert folder_in_error() == str(tmp_path / "store" / name)
     assert folder_in_error(tmp_path / "here") == str(tmp_path / "here" / name)
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "cifar100"])
+def test_without_download_the_network_is_not_touched(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing file is an error that names every folder and the remedy; no connection is tried."""
+
+    def no_network(*_args: object, **_options: object) -> None:
+        raise AssertionError("the network was touched")
+
+    monkeypatch.setattr("urllib.request.urlopen", no_network)
+    with pytest.raises(DataError) as error:
+        load_dataset(name, root=tmp_path)
+    lines = str(error.value).splitlines()
+    assert lines[1:3] == [f"  {tmp_path / name}", f"  {tmp_path}"]
+    assert "pass download=True, or fetch it from http" in lines[3]
+    assert not list(tmp_path.iterdir())

@@ -13,7 +13,7 @@ import pytest
 
 from d5ray.errors import DataError
 from d5ray.training.datasets import Dataset, load_dataset
-from d5ray.training.datasets.cifar_classes import CIFAR100_COARSE
+from d5ray.training.datasets.cifar_classes import CIFAR100_COARSE, CIFAR100_FINE
 from d5ray.training.datasets.published import CHECKSUMS
 
 RNG = np.random.default_rng(10)
@@ -145,6 +145,47 @@ def test_coarse_labels_are_the_coarse_ones(edition: str, tmp_path: Path) -> None
     assert len(set(CIFAR100_COARSE)) == 20
 
 
+def test_the_editions_have_one_fingerprint(tmp_path: Path) -> None:
+    """It does not matter which edition was read: equal data, equal fingerprint."""
+    prints = set()
+    for number, (edition, files) in enumerate(editions("cifar10").values()):
+        write("cifar10", edition, files, tmp_path / str(number), "own")
+        prints.add(load_dataset("cifar10", root=tmp_path / str(number)).fingerprint)
+    assert len(prints) == 1
+
+
+@pytest.mark.parametrize("place", ["unpacked", "archive"])
+def test_class_names_come_from_the_file_beside_the_data(place: str, tmp_path: Path) -> None:
+    """The names in fine_label_names.txt are used if it is there, the built-in ones otherwise."""
+    names = [f"name_{number}" for number in range(100)]
+    files = binary_files("cifar100")
+    write("cifar100", "binary", files, tmp_path / "without", place)
+    write(
+        "cifar100",
+        "binary",
+        files | {"fine_label_names.txt": "\n".join([*names, "", ""]).encode()},
+        tmp_path,
+        place,
+    )
+    assert load_dataset("cifar100", root=tmp_path, checksum=False).classes == tuple(names)
+    assert load_dataset("cifar100", root=tmp_path / "without", checksum=False).classes == CIFAR100_FINE
+    assert tuple(sorted(set(CIFAR100_FINE))) == CIFAR100_FINE
+    assert len(CIFAR100_FINE) == 100
+
+
+def test_a_wrong_number_of_class_names_is_refused(tmp_path: Path) -> None:
+    """99 names for 100 classes are an error that names the file."""
+    write(
+        "cifar100",
+        "binary",
+        binary_files("cifar100") | {"fine_label_names.txt": b"x\n" * 99},
+        tmp_path,
+        "own",
+    )
+    with pytest.raises(DataError, match=r"fine_label_names\.txt: found 99 names, expected 100"):
+        load_dataset("cifar100", root=tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -159,6 +200,11 @@ def test_coarse_labels_are_the_coarse_ones(edition: str, tmp_path: Path) -> None
             "cifar10",
             bytes(3073) + b"\x0a" + bytes(3072),
             "test_batch.bin: found label 10 at sample 1, expected 0 to 9",
+        ),
+        (
+            "cifar100",
+            bytes(3073),
+            "test.bin: found 3073 bytes, expected one or more whole records of 3074 bytes",
         ),
         ("cifar100", b"\0\x64" + bytes(3072), "test.bin: found label 100 at sample 0, expected 0 to 99"),
     ],
@@ -233,3 +279,14 @@ def test_an_archive_must_have_the_published_checksum(
         load_dataset(name, root=tmp_path)
     monkeypatch.setitem(CHECKSUMS[name], path.name, found)
     assert_contents(load_dataset(name, root=tmp_path), name, FINE[name])
+
+
+def test_a_missing_batch_is_named(tmp_path: Path) -> None:
+    """With one of six files gone, the error names that file and its folder beside the archive."""
+    files = binary_files("cifar10")
+    del files["data_batch_3.bin"]
+    write("cifar10", "binary", files, tmp_path, "unpacked")
+    folder = tmp_path / "cifar10" / "cifar-10-batches-bin"
+    with pytest.raises(DataError) as error:
+        load_dataset("cifar10", root=tmp_path)
+    assert f"cifar-10-binary.tar.gz or the rest of {folder} (data_batch_3.bin);" in str(error.value)

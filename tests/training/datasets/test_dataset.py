@@ -1,6 +1,7 @@
 """Claims about Split and Dataset: what they accept, what they refuse, what the fingerprint covers."""
 
 import hashlib
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +22,12 @@ def labels(*values: int) -> npt.NDArray[np.int64]:
 
 def small_dataset() -> Dataset:
     return Dataset("small", Split(images(3), labels(0, 1, 2)), Split(images(1), labels(2)), ("a", "b", "c"))
+
+
+def test_shape_and_lengths_are_those_of_the_arrays() -> None:
+    """A data set's sample shape is (C, H, W) of its inputs, and a split is as long as its labels."""
+    data = small_dataset()
+    assert (data.sample_shape, len(data.train), len(data.test)) == ((2, 3, 4), 3, 1)
 
 
 def test_fingerprint_is_the_sha256_of_names_shapes_types_and_bytes() -> None:
@@ -49,6 +56,19 @@ def test_every_change_of_an_array_changes_the_fingerprint() -> None:
     assert len({variant.fingerprint for variant in variants}) == len(variants)
 
 
+def test_a_data_set_shows_its_parts_in_a_line() -> None:
+    """Names, counts and shapes, and no arrays."""
+    data = small_dataset()
+    assert repr(data) == "Dataset('small', train: 3, test: 1, sample_shape=(2, 3, 4), 3 classes)"
+    assert repr(data.test) == "Split(inputs (1, 2, 3, 4) float32, labels (1,) int64)"
+
+
+def test_fingerprint_survives_pickling() -> None:
+    """A data set that went through pickle has the fingerprint that it had."""
+    data = small_dataset()
+    assert pickle.loads(pickle.dumps(data)).fingerprint == data.fingerprint
+
+
 @pytest.mark.parametrize(
     ("inputs", "targets", "message"),
     [
@@ -75,12 +95,28 @@ def test_split_refuses_what_does_not_fit(inputs: object, targets: object, messag
         Split(inputs, targets)  # type: ignore[arg-type]
 
 
+def test_tokens_with_a_label_each_are_samples() -> None:
+    """Inputs (N, T) and labels (N, T) of int64: as many samples as rows, of shape (T,)."""
+    tokens = np.arange(12).reshape(3, 4)
+    data = Dataset("tokens", Split(tokens, tokens), Split(tokens[:1], tokens[:1]), tuple(map(str, range(12))))
+    assert (data.sample_shape, len(data.train)) == ((4,), 3)
+    with pytest.raises(DataError, match=r"train.labels\[2, 3\] is 11, expected less than .* 11"):
+        replace(data, classes=data.classes[:11])
+
+
 def test_dataset_refuses_a_label_without_a_class() -> None:
     """A label equal to the number of classes is refused, with its place."""
     with pytest.raises(
         DataError, match=r"test.labels\[0\] is 2, expected less than the number of classes, 2"
     ):
         replace(small_dataset(), train=Split(images(1), labels(0)), classes=("a", "b"))
+
+
+def test_dataset_refuses_splits_of_different_sample_shape() -> None:
+    """Train and test samples must have one shape."""
+    other = Split(np.zeros((1, 2, 4, 3), np.float32), labels(0))
+    with pytest.raises(DataError, match=r"\(2, 3, 4\) and test samples of shape \(2, 4, 3\)"):
+        replace(small_dataset(), test=other)
 
 
 def test_dataset_refuses_an_empty_training_split() -> None:

@@ -32,7 +32,20 @@ def test_digits_are_8_by_8_in_0_to_1() -> None:
     assert data.classes == tuple("0123456789")
 
 
+def test_equal_seeds_split_equally_and_others_do_not() -> None:
+    """The split is a function of the seed."""
+    first = load_dataset("digits", split_seed=1).fingerprint
+    assert load_dataset("digits", split_seed=1).fingerprint == first
+    assert load_dataset("digits", split_seed=2).fingerprint != first
+
+
 def test_the_default_split_is_the_same_on_every_machine() -> None:
     """The default split has this fingerprint; another one means that recorded results no longer compare."""
     expected = "d27201b339c6501df2ff552b695c62d8183c9284e33779c83927b7262dc3b329"
     assert load_dataset("digits").fingerprint == expected
+
+
+@pytest.mark.parametrize(("fraction", "count"), [(0.1, 180), (0.25, 449), (0.5, 898)])
+def test_the_test_split_has_the_asked_share(fraction: float, count: int) -> None:
+    """The test split has round(fraction * 1797) samples."""
+    assert len(load_dataset("digits", test_fraction=fraction).test) == count

@@ -93,6 +93,15 @@ def test_missing_files_are_fetched_and_kept(server: Server, tmp_path: Path) -> N
     assert len(server.requested) == len(NAMES)
 
 
+def test_only_what_is_missing_is_fetched(server: Server, tmp_path: Path) -> None:
+    """Files that are there, packed or not, are not fetched again."""
+    (tmp_path / "mnist").mkdir()
+    (tmp_path / "mnist" / NAMES[0]).write_bytes(server.files[NAMES[0]])
+    (tmp_path / "mnist" / NAMES[1].removesuffix(".gz")).write_bytes(gzip.decompress(server.files[NAMES[1]]))
+    load_dataset("mnist", root=tmp_path, download=True)
+    assert server.requested == NAMES[2:]
+
+
 @pytest.mark.parametrize(
     ("failure", "message"),
     [
@@ -128,3 +137,17 @@ def test_a_failed_download_leaves_nothing_behind(
     assert "by hand" in str(error.value)
     complete = NAMES[: NAMES.index(first_failing)]
     assert files_in(tmp_path) == {name: mnist_file(name) for name in complete}
+
+
+def test_without_checksum_other_content_is_kept(server: Server, tmp_path: Path) -> None:
+    """With checksum=False a file of the right format is taken although its MD5 is another."""
+    server.files[NAMES[3]] = gzip.compress(struct.pack(">4BI", 0, 0, 8, 1, 2) + b"\5\6")
+    data = load_dataset("mnist", root=tmp_path, download=True, checksum=False)
+    assert data.test.labels.tolist() == [5, 6]
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(server: Server, tmp_path: Path) -> None:
+    """A root that is a file is a DataError that names the folder, not a traceback."""
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(DataError, match=f"expected {NAMES[0]} in {tmp_path / 'file' / 'mnist'}"):
+        load_dataset("mnist", root=tmp_path / "file", download=True)

@@ -1,5 +1,6 @@
 """Claims about images in folders: names sorted, pixels Pillow's own, and every file that is wrong named"""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from d5ray.errors import DataError
+from d5ray.errors import ConfigurationError, DataError
 from d5ray.training.datasets import ImageFolder, load_dataset
 
 
@@ -65,6 +66,36 @@ def test_other_sizes_are_covered_and_cut_at_the_centre(tmp_path: Path) -> None:
     np.testing.assert_allclose(inputs[0], expected, atol=1e-7)
 
 
+def test_a_large_jpeg_is_close_to_the_image(tmp_path: Path) -> None:
+    """Decoded at a fraction and scaled: a smooth picture comes out within 3 grey values on average."""
+    rows, columns = np.mgrid[:512, :512] / 511
+    smooth = np.stack([rows, columns, 1 - rows], axis=-1)
+    (tmp_path / "only").mkdir()
+    Image.fromarray((smooth * 255).astype(np.uint8)).save(tmp_path / "only" / "a.jpg", quality=95)
+    inputs, _ = ImageFolder(tmp_path, size=32).take(np.array([0]))
+    expected = smooth.reshape(32, 16, 32, 16, 3).mean(axis=(1, 3)).transpose(2, 0, 1)
+    assert np.abs(inputs[0] - expected).mean() < 3 / 255
+
+
+def test_grey_images_become_colours_and_colours_grey(tmp_path: Path) -> None:
+    """A grey file with channels=3 has three equal ones; a palette or alpha file is read too."""
+    write(tmp_path / "only" / "grey.png", (8, 8), mode="L")
+    write(tmp_path / "only" / "alpha.png", (8, 8), mode="RGBA")
+    inputs, _ = ImageFolder(tmp_path, size=8).take(np.array([1]))
+    np.testing.assert_array_equal(inputs[0, 0], inputs[0, 2])
+    assert ImageFolder(tmp_path, size=8, channels=1).take(np.array([0, 1]))[0].shape == (2, 1, 8, 8)
+
+
+def test_agents_get_paths_not_pixels(tmp_path: Path) -> None:
+    """Pickled, a folder of 200 images of 3 kB each is below 10 kB, and gives the same samples elsewhere."""
+    for number in range(200):
+        write(tmp_path / "only" / f"{number:03}.bmp", (32, 32), seed=number)
+    found = ImageFolder(tmp_path, size=16)
+    sent = pickle.dumps(found)
+    assert len(sent) < 10_000
+    np.testing.assert_array_equal(pickle.loads(sent).take(np.array([77]))[0], found.take(np.array([77]))[0])
+
+
 def test_folders_to_train_and_to_test_on_are_two_splits(tmp_path: Path) -> None:
     """train/ and val/; a class may lack in val/ and keeps its number; one that only val/ has is an error."""
     for name in ("train/a/1.png", "train/b/2.png", "train/b/3.png", "val/b/4.png"):
@@ -93,6 +124,32 @@ def test_without_such_folders_a_share_of_the_images_tests(tmp_path: Path) -> Non
         assert whole.labels[(whole.inputs.reshape(40, -1) == inputs).all(axis=1)] == label
 
 
+def test_the_fingerprint_is_of_names_and_sizes(animals: Path) -> None:
+    """Another size of the samples, a file renamed, or one of another length: another fingerprint."""
+    prints = {ImageFolder(animals, size=8).fingerprint, ImageFolder(animals, size=4).fingerprint}
+    (animals / "dog" / "a.png").rename(animals / "dog" / "d.png")
+    prints.add(ImageFolder(animals, size=8).fingerprint)
+    write(animals / "dog" / "d.png", (9, 9))
+    prints.add(ImageFolder(animals, size=8).fingerprint)
+    assert len(prints) == 4
+    assert ImageFolder(animals, size=8).fingerprint == ImageFolder(animals, size=8).fingerprint
+
+
+def test_imagenet_is_looked_for_below_the_root(tmp_path: Path) -> None:
+    """root/imagenet/train and val; without them the error names the folder, with download=True the reason."""
+    with pytest.raises(DataError, match=f"(?s)'imagenet': not found.*place it in {tmp_path / 'imagenet'}"):
+        load_dataset("imagenet", root=tmp_path)
+    with pytest.raises(
+        ConfigurationError, match="cannot be downloaded from here: fetch it from https://image"
+    ):
+        load_dataset("imagenet", root=tmp_path, download=True)
+    for name in ("train/n01/1.JPEG", "train/n02/2.JPEG", "val/n01/3.JPEG", "val/n02/4.JPEG"):
+        write(tmp_path / "imagenet" / name, (40, 30))
+    data = load_dataset("imagenet", root=tmp_path)
+    assert (data.name, data.classes, data.sample_shape) == ("imagenet", ("n01", "n02"), (3, 224, 224))
+    assert data.test.take(np.arange(2))[1].tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("damage", ["truncated", "text", "empty", "gone"])
 def test_a_file_that_cannot_be_read_is_named(animals: Path, damage: str) -> None:
     """Cut off, no image, empty, or removed since: DataError with the path, only when it is taken."""
@@ -107,3 +164,35 @@ def test_a_file_that_cannot_be_read_is_named(animals: Path, damage: str) -> None
     found.take(np.array([0, 1, 3]))
     with pytest.raises(DataError, match=rf"{file}: found an unreadable image \(.+\), expected a whole one"):
         found.take(np.array([0, 2]))
+
+
+@pytest.mark.parametrize(
+    ("prepare", "words"),
+    [
+        (lambda path: None, "found no folder that can be read"),
+        (lambda path: path.mkdir(), "found no folder in it, expected one for each class"),
+        (lambda path: (path / "cat").mkdir(parents=True), "cat: found no image, expected at least one"),
+        (lambda path: path.write_text("x"), "found no folder that can be read"),
+    ],
+)
+def test_a_folder_without_images_is_refused(tmp_path: Path, prepare: Any, words: str) -> None:
+    """No folder, an empty one, a class without images, a file in its place."""
+    prepare(tmp_path / "here")
+    with pytest.raises(DataError, match=words):
+        ImageFolder(tmp_path / "here")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"size": 0}, "the height of size is 0"),
+        ({"size": (8, -1)}, "the width of size is -1"),
+        ({"channels": 4}, "channels is 4: it must be 3 for colours, or 1 for greys"),
+        ({"test_fraction": 1.0}, "test_fraction is 1.0"),
+        ({"split_seed": -1}, "split_seed is -1"),
+    ],
+)
+def test_options_without_sense_are_refused(animals: Path, options: dict[str, Any], words: str) -> None:
+    """With the name, what was found, and what is expected."""
+    with pytest.raises(ConfigurationError, match=words):
+        load_dataset("image_folder", path=animals, **options)

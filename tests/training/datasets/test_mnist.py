@@ -10,6 +10,7 @@ import pytest
 
 from d5ray.errors import DataError
 from d5ray.training.datasets import load_dataset
+from d5ray.training.datasets.published import CHECKSUMS
 
 RNG = np.random.default_rng(3)
 IMAGES = {
@@ -48,6 +49,22 @@ def test_the_reader_returns_what_was_written(name: str, place: str, packed: bool
         np.testing.assert_array_equal(split.inputs, (IMAGES[part][:, None] / 255).astype(np.float32))
         np.testing.assert_array_equal(split.labels, LABELS[part])
     assert len(data.classes) == 10
+
+
+def test_the_folder_of_the_data_set_comes_before_the_root(tmp_path: Path) -> None:
+    """With files in both places, those in root/mnist are read: broken ones in root do not matter."""
+    write_mnist(tmp_path / "mnist", packed=False)
+    write_mnist(tmp_path, packed=False)
+    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(b"broken")
+    assert load_dataset("mnist", root=tmp_path).test.labels.tolist() == [7, 3, 5]
+
+
+def test_files_of_two_folders_are_not_mixed(tmp_path: Path) -> None:
+    """Three files in one folder and the fourth in the other are not a data set; the fourth is named."""
+    write_mnist(tmp_path / "mnist", packed=False)
+    (tmp_path / "mnist" / "t10k-labels-idx1-ubyte").rename(tmp_path / "t10k-labels-idx1-ubyte")
+    with pytest.raises(DataError, match=r"^data set 'mnist': not found: t10k-labels-idx1-ubyte\(.gz\);"):
+        load_dataset("mnist", root=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -132,3 +149,13 @@ def test_a_file_with_another_checksum_is_refused(tmp_path: Path) -> None:
         "the published file of 'mnist': "
         "delete the file and fetch it again, or pass checksum=False to read it as it is"
     )
+
+
+def test_files_of_another_data_set_are_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of Fashion-MNIST in MNIST's place are named as such: deleting them would be the wrong advice."""
+    write_mnist(tmp_path, packed=True)
+    sums = {path.name: hashlib.md5(path.read_bytes()).hexdigest() for path in tmp_path.iterdir()}
+    monkeypatch.setitem(CHECKSUMS, "fashion_mnist", sums)
+    assert len(load_dataset("fashion_mnist", root=tmp_path).train) == 5
+    with pytest.raises(DataError, match="it is a file of 'fashion_mnist': move it into a folder named"):
+        load_dataset("mnist", root=tmp_path)

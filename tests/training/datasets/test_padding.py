@@ -43,6 +43,21 @@ def test_padded_rows_of_hugging_face_train_with_a_masked_loss() -> None:
         group.train(steps=3)
 
 
+def test_longer_ones_are_cut_where_that_is_said() -> None:
+    rows = [{"ids": np.arange(5), "labels": 1}]
+    cut = d5.datasets.Padded(rows, {"ids": 0}, 3, cut=True)
+    assert cut[0]["ids"].tolist() == [0, 1, 2] and cut[0]["attention_mask"].tolist() == [1, 1, 1]
+    with pytest.raises(DataError, match="sample 0 has sequences of 5, expected 3 at most"):
+        d5.from_torch(d5.datasets.Padded(rows, {"ids": 0}, 3), classes=2)
+
+
+def test_fingerprints_differ_by_how_is_padded() -> None:
+    padded = d5.datasets.Padded
+    made = [padded(ROWS, {"ids": 0, "labels": 0}, length) for length in (9, 9, 10)]
+    first, again, other = (d5.from_torch(each, classes=3).fingerprint for each in made)
+    assert first == again != other
+
+
 @pytest.mark.parametrize(
     ("items", "options", "kind", "message"),
     [

@@ -1,5 +1,7 @@
 """Claims about Parquet: rows are pyarrow's and pandas' own, memory is bounded, and what is wrong is named"""
 
+import io
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from d5ray.errors import ConfigurationError, DataError
 from d5ray.training.datasets import Parquet, load_dataset
@@ -83,6 +86,22 @@ def test_pixels_are_scaled(tmp_path: Path, form: str) -> None:
     np.testing.assert_allclose(inputs, pixels[[9, 2]] / 255, atol=1e-7)
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_encoded_images_are_decoded(tmp_path: Path, nested: bool) -> None:
+    """PNG bytes, plain or in a structure with the field `bytes` as data sets of the field have them."""
+    pixels = np.random.default_rng(2).integers(0, 256, (ROWS, 6, 6, 3), dtype=np.uint8)
+
+    def encoded(image: Array) -> bytes:
+        Image.fromarray(image).save(stream := io.BytesIO(), "png")
+        return stream.getvalue()
+
+    column = [encoded(image) for image in pixels]
+    values: Any = [{"bytes": value, "path": None} for value in column] if nested else column
+    path = write(tmp_path / "i.parquet", {"image": values, "label": LABELS})
+    inputs, _ = Parquet(path, "image", size=6).take(np.array([20, 3]))
+    np.testing.assert_allclose(inputs, pixels[[20, 3]].transpose(0, 3, 1, 2) / 255, atol=1e-7)
+
+
 def test_a_table_of_pandas_is_one_sample_a_row(tmp_path: Path) -> None:
     """Columns side by side as pandas wrote them; texts are classes, sorted or in a given order."""
     frame = pd.DataFrame(
@@ -95,6 +114,17 @@ def test_a_table_of_pandas_is_one_sample_a_row(tmp_path: Path) -> None:
     assert found.labels.tolist() == [("x", "y", "z").index(kind) for kind in frame["kind"]]
     other = Parquet(tmp_path / "f.parquet", ("b", "a"), "kind", classes=("z", "y", "x", "w"))
     assert other.labels.tolist() == [("z", "y", "x").index(kind) for kind in frame["kind"]]
+
+
+def test_a_folder_is_its_files_in_the_order_of_their_names(tmp_path: Path) -> None:
+    """b before c/a, though written later; other files do not count."""
+    whole, folder = numbers(), tmp_path / "rows"
+    for name, rows in (("c/a.parquet", slice(10, 23)), ("b.parquet", slice(0, 10))):
+        write(folder / name, {"inputs": lists(whole[rows], pa.float32()), "label": LABELS[rows]})
+    (folder / "notes.txt").write_text("none")
+    found = Parquet(folder)
+    np.testing.assert_array_equal(found.inputs, whole)
+    np.testing.assert_array_equal(Parquet(f"file://{folder}").inputs, whole)
 
 
 def test_memory_is_bounded_and_what_was_used_last_is_kept(tmp_path: Path) -> None:
@@ -129,6 +159,19 @@ def test_threads_may_read_at_a_time(file: Path) -> None:
             np.testing.assert_array_equal(found.take(indices)[0], whole[indices])
 
     together(read, 4)
+
+
+def test_agents_get_paths_not_rows(tmp_path: Path) -> None:
+    """Pickled after use, 4 MB of rows are below 10 kB, and read from the file elsewhere."""
+    whole = np.random.default_rng(0).standard_normal((100, 10_000), dtype=np.float32)
+    path = write(
+        tmp_path / "l.parquet", {"inputs": lists(whole, pa.float32()), "label": np.zeros(100, int)}, 50
+    )
+    found = Parquet(path)
+    found.take(np.array([0, 99]))
+    sent = pickle.dumps(found)
+    assert len(sent) < 10_000
+    np.testing.assert_array_equal(pickle.loads(sent).take(np.array([5]))[0][0], whole[5])
 
 
 def test_splits_are_files_or_a_share_of_the_rows(file: Path, tmp_path: Path) -> None:
@@ -197,3 +240,36 @@ def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, value: Any, words: s
     found.take(np.array([16, 18]))
     with pytest.raises(DataError, match=words):
         found.take(np.array([3, 16, 17, 18]))
+
+
+def test_bytes_that_are_wrong_are_named_by_their_row(tmp_path: Path) -> None:
+    """Too few raw bytes, and bytes that are no image."""
+    path = write(tmp_path / "a.parquet", {"inputs": [b"abc"] * 6 + [b"ab"], "label": [0] * 7})
+    with pytest.raises(DataError, match=r"row 6: found 2 bytes, expected 3"):
+        Parquet(path, shape=(3,)).take(np.arange(7))
+    with pytest.raises(DataError, match=r"row 0: the image: found an unreadable image"):
+        Parquet(path, size=4).take(np.arange(7))
+
+
+@pytest.mark.parametrize("damage", ["nothing", "text", "truncated", "no rows", "empty folder"])
+def test_files_that_are_none_are_refused(file: Path, tmp_path: Path, damage: str) -> None:
+    """Not there, no Parquet, cut off, without rows, a folder without any: an error with the path."""
+    path = tmp_path / "b.parquet"
+    if damage == "text":
+        path.write_text("hello")
+    elif damage == "truncated":
+        path.write_bytes(file.read_bytes()[:-40])
+    elif damage == "no rows":
+        write(path, {"inputs": lists(numbers()[:0], pa.float32()), "label": LABELS[:0]})
+    elif damage == "empty folder":
+        path.mkdir()
+    with pytest.raises(DataError, match=r"b.parquet: found (no Parquet file|an unreadable file|no rows)"):
+        Parquet(path)
+
+
+def test_files_of_one_folder_must_agree(tmp_path: Path) -> None:
+    """A column of another type in the second file is refused, with both types."""
+    write(tmp_path / "d" / "a.parquet", {"inputs": lists(numbers(), pa.float32()), "label": LABELS})
+    write(tmp_path / "d" / "b.parquet", {"inputs": lists(numbers(), pa.float64()), "label": LABELS})
+    with pytest.raises(DataError, match=r"b.parquet: found fixed_size.*double.*'inputs', expected .*float"):
+        Parquet(tmp_path / "d")

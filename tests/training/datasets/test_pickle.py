@@ -75,6 +75,21 @@ def test_every_other_name_is_refused(function: Callable[..., object]) -> None:
         read_plain_pickle(pickle.dumps({"data": function}), "file")
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        pickle.dumps({"data": np.array([{}, []], dtype=object)}),
+        pickle.dumps({"data": np.zeros(2, dtype="S5")}),
+        pickle.dumps({"data": np.zeros(2, dtype=[("a", "u1")])}),
+    ],
+    ids=["object", "text", "record"],
+)
+def test_arrays_of_other_than_numbers_are_refused(data: bytes) -> None:
+    """An array of objects could hold anything; only integers and floats are admitted."""
+    with pytest.raises(DataError, match="it holds an array of type"):
+        read_plain_pickle(data, "file")
+
+
 def global_name(module: str, name: str) -> bytes:
     return pickle.GLOBAL + f"{module}\n{name}\n".encode()
 
@@ -115,3 +130,9 @@ def test_a_damaged_pickle_is_refused(data: bytes) -> None:
     """What is no whole pickle is a DataError that names the file."""
     with pytest.raises(DataError, match=r"^file: found .*, expected a pickle of plain values and arrays"):
         read_plain_pickle(data, "file")
+
+
+def test_a_pickle_of_no_dictionary_is_refused() -> None:
+    """A batch is a dictionary; a pickled list is not one."""
+    with pytest.raises(DataError, match="found a pickled list, expected a pickled dictionary"):
+        read_plain_pickle(pickle.dumps([1]), "file")

@@ -57,6 +57,17 @@ def test_classes_are_those_of_the_column() -> None:
     assert d5.from_table(LISTS, classes=["cat", "bee", "ant"]).train.labels.tolist() == (2 - Y).tolist()
 
 
+def test_splits_are_those_that_are_there() -> None:
+    parts = mine().train_test_split(10, shuffle=False)
+    made = d5.from_huggingface(parts)
+    assert np.array_equal(made.test.inputs, X[20:])
+    assert len(d5.from_huggingface(parts["train"], validation=parts["test"]).held_out) == 10
+    assert {len(each) for each in d5.from_table(FRAME, test=0.1, validation=FRAME[:3]).splits.values()} == {
+        27,
+        3,
+    }
+
+
 def test_images_and_bytes_stay_bytes() -> None:
     """(C, H, W) of uint8: of Pillow's images, of lists of bytes, and of raw ones."""
     pixels = RNG.integers(0, 256, (3, 4, 5, 3), dtype=np.uint8)

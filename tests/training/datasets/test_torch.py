@@ -76,6 +76,19 @@ def test_training_is_that_of_the_same_arrays_to_the_last_bit(made: Callable[[], 
     assert equal(trained(made()), trained(d5.from_arrays(X, Y, classes=3)))
 
 
+def test_a_fingerprint_says_what_is_read() -> None:
+    """Equal objects have equal ones; another sample, length or class another one."""
+    pairs = list(zip(X, Y, strict=True))
+    changed = [(X[0] + 1, Y[0]), *pairs[1:]]
+    prints = [
+        d5.from_torch(each, classes=3).fingerprint for each in (pairs, pairs[:-1], changed, tuple(pairs))
+    ]
+    assert len(set(prints)) == 4
+    other = d5.from_torch(pairs, classes=3)
+    other.train.take(np.array([7, 1]))
+    assert other.fingerprint == prints[0]
+
+
 def test_an_epoch_of_a_stream_is_shared_and_the_next_goes_on() -> None:
     """Three agents get the numbers 0 to 19 in the first epoch, 20 to 39 in the second, each once."""
     made = d5.from_torch(Counting(), samples=20, classes=3)
@@ -178,6 +191,26 @@ def test_a_wrong_sample_is_one_error_with_its_number(given: Callable[[], Any], m
         made.train.take(np.arange(len(made.train)))
 
 
+def test_a_sample_that_raises_ends_a_training_with_its_number() -> None:
+    """The run fails with the one error."""
+    with pytest.raises(d5.D5Error, match="sample 4 cannot be read: KeyError"):
+        trained(d5.from_torch(Numbered(fails_at_four), classes=3))
+
+
+def test_a_stream_of_one_sample_is_one() -> None:
+    """It trains with a batch of one, and a larger one is refused by its size."""
+    one = d5.from_torch(Counting(1), classes=3)
+    assert len(one.train) == 1
+    with pytest.raises(ConfigurationError, match="an epoch has 1 samples"):
+        trained(one)
+
+
+@pytest.mark.full
+def test_a_stream_without_end_says_what_it_needs() -> None:
+    with pytest.raises(DataError, match=r"without an end: say how many make an epoch, such as samples="):
+        d5.from_torch(Counting(None, shape=(1024,)), classes=3)
+
+
 @pytest.mark.parametrize(
     ("given", "options", "message"),
     [
@@ -217,9 +250,31 @@ def test_shares_are_those_of_the_same_arrays(made: Callable[..., d5.Dataset]) ->
     assert equal(trained(found), trained(expected))
 
 
+def test_a_share_reads_no_sample_before_it_is_needed() -> None:
+    numbers: list[int] = []
+
+    def noted(index: int) -> Any:
+        numbers.append(index)
+        return X[index], Y[index]
+
+    made = d5.from_torch(Numbered(noted), test=0.5, classes=3)
+    assert set(numbers) == {0}
+    made.test.take(np.array([1]))
+    assert len(set(numbers)) == 2
+
+
 def test_a_label_that_no_loss_ignores_is_an_error_with_its_number() -> None:
     """Also where a framework's own loss would ignore it; a masked loss does."""
     made = d5.from_torch(Numbered(lambda i: (X[i], -100 if i == 4 else Y[i])), classes=3)
     with pytest.raises(d5.D5Error, match="sample 4 has a label of -100, which the loss does not ignore"):
         trained(made)
     trained(made, loss=d5.operators.MaskedCrossEntropyLoss())
+
+
+def test_random_samples_train_where_that_is_said() -> None:
+    """And what they are does not enter the fingerprint."""
+    one, other = (
+        d5.from_torch(Numbered(lambda i: (torch.rand(6), Y[i])), classes=3, random=True) for _ in range(2)
+    )
+    trained(one)
+    assert len(one.fingerprint) == len(other.fingerprint) == 64

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import d5ray as d5
-from d5ray.errors import DataError
+from d5ray.errors import ConfigurationError, DataError
 from d5ray.networks.executors.trees import leaves
 from d5ray.training.batches.loader import Loader, pieces_to_test
 from d5ray.training.samplers import Shards, ShuffleSampler
@@ -88,6 +88,14 @@ def test_pieces_to_test_are_trees() -> None:
     assert scaled["more"][1].dtype == np.float32
 
 
+def test_shares_and_fingerprints_are_of_all_parts() -> None:
+    made = d5.from_arrays(TREE, Y, test=0.2, validation=0.1)
+    assert [len(split) for split in made.splits.values()] == [21, 6, 3]
+    changed = {"ids": IDS, "more": (WEIGHTS + 1, IMAGE)}
+    prints = {d5.from_arrays(each, Y).fingerprint for each in (TREE, changed, {**TREE, "x": IDS}, IDS)}
+    assert len(prints) == 4
+
+
 def test_hugging_face_columns_are_a_dictionary() -> None:
     """Those that are named, or all beside the labels."""
     rows = hf.Dataset.from_dict(
@@ -117,3 +125,14 @@ def test_a_wrong_part_is_one_error_with_the_sample_and_the_key() -> None:
         d5.from_arrays(TREE, Y, test=(IDS, Y))
     with pytest.raises(DataError, match="sample 0 has no 'mask'"):
         d5.from_torch([sample(0)], inputs=("ids", "mask"), classes=3)
+
+
+def test_a_model_of_one_array_says_so() -> None:
+    """Before anything starts; and so does a transformation."""
+    made = d5.from_arrays(TREE, Y)
+    with pytest.raises(ConfigurationError, match=r"have \['ids'\], \['more'\]\[0\].*takes one array"):
+        d5.Experiment("mlp", made, d5.optimizers.SGD(0.1), batch_size=4)
+    with pytest.raises(ConfigurationError, match=r"RandomFlip.* takes one array, the samples have \['ids'\]"):
+        d5.Experiment(
+            "mlp", made, d5.optimizers.SGD(0.1), batch_size=4, transformations=d5.transformations.RandomFlip()
+        )

@@ -112,6 +112,29 @@ def test_events_about_accuracy_are_refused_without_one(event: d5.Event) -> None:
         experiment(events=(event,))
 
 
+def test_learning_curves_are_those_of_the_loss_alone(tmp_path: Path) -> None:
+    with d5.simulate(experiment(events=d5.events.LearningCurves(50)), root=tmp_path) as group:
+        group.train(progress=False)
+    assert len(d5.metrics.Rows(group.tables(), "training_loss"))
+    assert not len(d5.metrics.Rows(group.tables(), "training_accuracy"))
+
+
+def test_a_quality_needs_evaluations() -> None:
+    with pytest.raises(ConfigurationError, match="looks at evaluations after epochs: set evaluate=True"):
+        experiment(evaluate=False)
+
+
+def test_a_loss_for_pytorch_alone_says_so(tmp_path: Path) -> None:
+    data = d5.datasets.load_dataset("digits")
+    with (
+        pytest.raises(
+            Exception, match=r"SquaredError\(\) has no form for this framework: train under PyTorch"
+        ),
+        d5.simulate(experiment(model="mlp", dataset=data, executor="numpy", events=()), root=tmp_path),
+    ):
+        pass
+
+
 def test_squares_are_learned_alike_under_numpy_and_pytorch(tmp_path: Path) -> None:
     """A network of the catalogue, targets of two numbers: the same losses, and those of the closed form."""
     targets = regression()
@@ -134,6 +157,33 @@ def test_squares_are_learned_alike_under_numpy_and_pytorch(tmp_path: Path) -> No
             assert not len(d5.metrics.Rows(group.tables(), "test_accuracy"))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4)
     assert found[0][2] < 0.8 * found[0][0]
+
+
+def test_targets_of_another_shape_are_refused() -> None:
+    loss = d5.operators.MeanSquaredErrorLoss()
+    scores, targets = np.ones((2, 3)), np.array([[0.0, 1, 2], [3, 4, 5]])
+    step = np.zeros((2, 3))
+    step[1, 0] = 1e-6
+    slope = (loss.numpy(scores + step, targets) - loss.numpy(scores - step, targets)) / 2e-6
+    assert slope == pytest.approx(loss.numpy_gradient(scores, targets)[1, 0], rel=1e-6)
+    with pytest.raises(ConfigurationError, match=r"shape \(2, 3\) for targets of shape \(2, 2\)"):
+        loss.numpy(scores, targets[:, :2])
+
+
+def test_images_must_not_be_moved_without_their_boxes() -> None:
+    images = d5.datasets.load_dataset("shapes", samples=2, test_samples=2)
+    moving = (d5.transformations.Normalize(0.0, 1.0), d5.transformations.RandomFlip())
+    with pytest.raises(
+        ConfigurationError, match=r"RandomFlip\(.*moves what is on an image, but not the boxes"
+    ):
+        experiment(
+            dataset=images, batch_size=2, events=d5.events.DetectionQuality(BOXES), transformations=moving
+        )
+
+
+def test_labels_that_are_no_classes_cannot_be_counted() -> None:
+    with pytest.raises(ConfigurationError, match="labels of 'line' are float32: only classes"):
+        d5.samplers.label_bias(regression(), d5.samplers.ShuffleSampler())
 
 
 # -- a ranking ---------------------------------------------------------------------------------------------

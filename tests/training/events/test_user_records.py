@@ -2,6 +2,7 @@
 
 import functools
 import math
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -13,10 +14,11 @@ import torch
 
 import d5ray as d5
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.training.events.user_records import MEASURED
+from d5ray.training.events.user_records import MEASURED, NOTED
 
 RNG = np.random.default_rng(7)
 DATA = d5.from_arrays(RNG.standard_normal((12, 4)).astype(np.float32), RNG.integers(3, size=12), name="tiny")
+ROOT = Path(d5.__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +109,23 @@ def test_what_is_no_record_is_refused_before_its_row(act: Callable[[Any], object
     assert "Traceback" not in str(refused.value)
 
 
+def test_names_that_verdicts_read_cannot_be_a_quality() -> None:
+    """An event that says it records a metric of d5ray's own is refused when the experiment is made."""
+
+    class Mine(d5.Event):
+        records = ("test_accuracy",)
+
+    with pytest.raises(ConfigurationError, match="test_accuracy"):
+        experiment(Mine())
+
+
+def test_all_own_events_are_known() -> None:
+    """Every name of an event in the source is one that users' events cannot take."""
+    text = "".join(p.read_text() for folder in ("d5ray", "actors") for p in (ROOT / folder).rglob("*.py"))
+    found = set(re.findall(r"(?:recorder\.event|_?note|tell|_DIED)\(\s*\"([a-z_]+)\"", text))
+    assert found - NOTED <= {"wrong_samples", "agent_"}
+
+
 async def coroutine(self: Any, moment: Any) -> None: ...
 
 
@@ -134,3 +153,22 @@ def test_hook_that_nobody_would_run_is_refused(name: str, hook: Any) -> None:
     event = type("Mine", (d5.Event,), {name: hook})()
     with pytest.raises(ConfigurationError, match=f"Mine.*{name}"):
         experiment(event)
+
+
+def test_hook_on_the_object_is_refused() -> None:
+    """A hook that was put on an object, where no agent looks, is refused."""
+    event = d5.Event()
+    event.after_step = lambda moment: None  # type: ignore[method-assign]
+    with pytest.raises(ConfigurationError, match="after_step"):
+        experiment(event)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")
+def test_coroutine_that_a_hook_returns_is_named() -> None:
+    """Of an ordinary method that returns a coroutine, whose body nobody would run, the first step says so."""
+    event = type("Mine", (d5.Event,), {"before_step": late})()
+    with (
+        pytest.raises(AgentError, match="returned a coroutine"),
+        d5.simulate(experiment(event)) as group,
+    ):
+        group.train(1, progress=False)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import d5ray as d5
+from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.slots import Slot
 from d5ray.training.optimizers.optimizer import Optimizer
 
@@ -108,3 +109,10 @@ def test_what_a_rule_must_return() -> None:
 
     with pytest.raises(Exception, match=r"Forgets.update_rule returned None for .*it must return the new"):
         trained(Forgets(), steps=1)
+
+
+def test_the_tensors_must_be_known() -> None:
+    with pytest.raises(ConfigurationError, match="tensors by name"):
+        Descent(0.1).state(np.zeros(3))
+    with pytest.raises(ConfigurationError, match="learning_rate is 0"):
+        Descent(0.0)

@@ -391,3 +391,52 @@ def test_a_scaled_rule_has_that_many_times_the_rate_at_every_step(rule: d5.Optim
     for each in (timed, scaled):
         each.step(x, np.ones(3), state)
     assert scaled.schedules or not rule.schedules
+
+
+def test_accelegrad_is_accelerated() -> None:
+    """On a quadratic of condition 1,000: below gradient descent at its best rate after 300 steps."""
+    curvatures = np.logspace(-3, 0, 20)
+    losses = {}
+    for rule in (d5.optimizers.AcceleGrad(1.0, 5.0, 1.0), d5.optimizers.SGD(1.9)):
+        x = np.ones(20)
+        state = rule.state(x)
+        for _ in range(300):
+            rule.step(x, curvatures * x, state)
+        losses[type(rule).__name__] = float((curvatures * x * x).sum())
+    assert losses["AcceleGrad"] < 0.5 * losses["SGD"]
+
+
+def test_lbfgs_is_quicker_than_any_constant_rate() -> None:
+    """Condition 10, 20 dimensions, 100 steps: far below ((κ − 1) / (κ + 1))¹⁰⁰ = 2e-9 of the start."""
+    curvatures = np.logspace(-1, 0, 20)
+    x, rule = np.ones(20), d5.optimizers.LBFGS(1.0, 20)
+    state = rule.state(x)
+    for _ in range(100):
+        rule.step(x, curvatures * x, state)
+    assert np.linalg.norm(curvatures * x) < 1e-12 * np.linalg.norm(curvatures)
+
+
+def test_a_rule_that_must_see_everything_is_not_given_parts() -> None:
+    """Sharded allreduce updates a slice on every agent."""
+    wanted = d5.Experiment(
+        model="lenet",
+        dataset="digits",
+        optimizer=d5.optimizers.LAMB(),
+        distributed=d5.optimizers.ShardedAllreduceSGD(),
+        agents=2,
+    )
+    with pytest.raises(Exception, match="must see all parameters"), d5.simulate(wanted) as group:
+        group.train(2, progress=False)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_float32_stays_float32(name: str) -> None:
+    start, gradients = (values.astype(np.float32) for values in draws(3))
+    for array in (lambda values: values.copy(), lambda values: torch.from_numpy(values.copy())):
+        x: Any = array(start)
+        state = ALL[name].state_for(x, SLOTS)
+        for gradient in gradients:
+            ALL[name].step(x, array(gradient), state)
+        assert str(x.dtype).endswith("float32")
+        assert np.isfinite(np.asarray(x)).all()
+        assert not np.array_equal(np.asarray(x), start)

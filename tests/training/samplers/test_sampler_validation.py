@@ -7,12 +7,14 @@ import pytest
 from scipy import stats
 
 import d5ray as d5
+from d5ray.errors import ConfigurationError
 from d5ray.training.samplers import (
     BlockShuffleSampler,
     BucketSampler,
     ChoiceSampler,
     OrderedSampler,
     Sampler,
+    Shards,
     ShuffleSampler,
     check_sampler,
     label_bias,
@@ -97,6 +99,14 @@ def test_what_is_wrong_is_said(sampler: Sampler, words: list[str]) -> None:
         assert expected in found
 
 
+def test_what_fits_no_split_is_an_error() -> None:
+    """More samples than there are, no sampler at all: nothing can be checked."""
+    with pytest.raises(ConfigurationError, match="asks for 102"):
+        check_sampler(ChoiceSampler(False, 102), 101)
+    with pytest.raises(ConfigurationError, match="give a Sampler such as"):
+        check_sampler(ShuffleSampler, 101)  # type: ignore[arg-type]
+
+
 # -- labels ----------------------------------------------------------------------------------------------
 
 
@@ -117,6 +127,17 @@ def test_an_exact_epoch_has_no_bias() -> None:
     bias = label_bias(data, ShuffleSampler())
     assert bias.counts.tolist() == [[50, 7, 3, 0]]
     assert (bias.p_value, bias.chi_squared.tolist()) == (1.0, [0.0])
+
+
+def test_shares_are_counted_as_they_are() -> None:
+    """Ordered labels, two agents with batches of 5: each one's counts are those of its own indices."""
+    labels = np.repeat([0, 1, 2], [10, 10, 3])
+    bias = label_bias(dataset(labels, 3), OrderedSampler(), agents=2, batch_size=5)
+    shards = Shards(23, 2, 5, OrderedSampler(), 0)
+    for rank in range(2):
+        own = np.concatenate([draw.indices for draw in shards.epoch(0, rank)])
+        assert bias.counts[rank].tolist() == [int((labels[own] == c).sum()) for c in range(3)]
+    np.testing.assert_allclose(bias.expected, np.array([[12], [11]]) * [10 / 23, 10 / 23, 3 / 23])
 
 
 def test_a_weighted_choice_is_biased_and_a_plain_one_is_not() -> None:
@@ -143,3 +164,10 @@ def test_p_values_of_fair_samplers_are_uniform(sampler: Sampler) -> None:
     ]
     assert stats.kstest(found, "uniform").pvalue > 1e-3
     assert np.mean(np.array(found) < 0.05) < 0.09
+
+
+def test_several_labels_a_sample_are_counted_one_by_one() -> None:
+    """Labels (N, T): N·T of them."""
+    tokens = np.array([[0, 1], [1, 1], [2, 0]])
+    bias = label_bias(dataset(tokens, 3), ShuffleSampler())
+    assert bias.counts.tolist() == [[2, 3, 1]]

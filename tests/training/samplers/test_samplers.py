@@ -4,7 +4,7 @@ import itertools
 import pickle
 from collections.abc import Callable
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -25,6 +25,14 @@ from d5ray.training.samplers import (
 )
 from d5ray.training.samplers.sampler import Indices
 
+SAMPLERS: tuple[Sampler, ...] = (
+    OrderedSampler(),
+    ShuffleSampler(),
+    BlockShuffleSampler(block=7, window=3),
+    ChoiceSampler(replacement=False),
+)
+
+# (samples, agents, batch size) where something could go wrong; the last step's pieces in the comment
 EDGES = [
     (1, 1, 1),
     (1, 8, 32),  # 1, 0, 0, 0, 0, 0, 0, 0
@@ -40,15 +48,6 @@ EDGES = [
     (1438, 4, 32),
     (1438, 7, 13),
 ]
-
-
-SAMPLERS: tuple[Sampler, ...] = (
-    OrderedSampler(),
-    ShuffleSampler(),
-    BlockShuffleSampler(block=7, window=3),
-    ChoiceSampler(replacement=False),
-)
-
 sizes = st.tuples(st.integers(1, 400), st.integers(1, 8), st.integers(1, 70))
 
 
@@ -101,6 +100,26 @@ def test_an_epoch_is_the_data_set_for_any_sizes(
     check_epoch(*size, sampler, epoch)
 
 
+@given(sizes)
+def test_draws_go_through_the_epochs_without_end(size: tuple[int, int, int]) -> None:
+    """`draws` is epoch 0, 1, 2, … one after the other; or begins at the epoch that it is asked for."""
+    shards = Shards(*size, ShuffleSampler(), seed=9)
+    rank = size[1] - 1
+    steps = shards.steps_per_epoch
+    going = list(islice(shards.draws(rank), 3 * steps))
+    expected = [draw for epoch in range(3) for draw in shards.epoch(epoch, rank)]
+    for found, one in zip(going, expected, strict=True):
+        np.testing.assert_array_equal(found.indices, one.indices)
+        assert (found.epoch, found.weight, found.ends_epoch) == (one.epoch, one.weight, one.ends_epoch)
+    assert next(shards.draws(rank, first_epoch=7)).epoch == 7
+
+
+def test_the_ordered_sampler_is_the_identity() -> None:
+    """0, 1, 2, … in every epoch, whatever the seed."""
+    for epoch, seed in ((0, 0), (3, 7)):
+        assert OrderedSampler().order(50, epoch=epoch, seed=seed).tolist() == list(range(50))
+
+
 def test_the_shuffle_sampler_repeats_by_seed_and_epoch() -> None:
     """Equal (seed, epoch) give equal orders; another seed or epoch another one; (1, 2) is not (2, 1)."""
 
@@ -132,6 +151,19 @@ def test_the_shuffle_sampler_is_fair() -> None:
     assert abs(chi_squared - degrees) < 5 * np.sqrt(2 * degrees)
 
 
+def test_samplers_are_equal_by_what_they_are() -> None:
+    """Equal samplers compare and hash equal, different ones do not; they print as they are written."""
+    assert ShuffleSampler() == ShuffleSampler() != OrderedSampler()
+    assert len({ShuffleSampler(), ShuffleSampler(), OrderedSampler()}) == 2
+    assert repr(ShuffleSampler()) == "ShuffleSampler()"
+
+
+def test_no_samples_are_refused() -> None:
+    """A split without samples has no epoch."""
+    with pytest.raises(ConfigurationError, match=r"the training split is empty.*at least one sample"):
+        Shards(0, 2, 32, OrderedSampler(), 0)
+
+
 # -- beginning in the middle -----------------------------------------------------------------------------
 
 
@@ -146,6 +178,21 @@ def test_beginning_in_the_middle_gives_the_draws_that_would_have_come(
     for found, one in zip(islice(shards.draws(rank, first_epoch, step), 5), whole, strict=True):
         np.testing.assert_array_equal(found.indices, one.indices)
         assert (found.epoch, found.weight, found.ends_epoch) == (one.epoch, one.weight, one.ends_epoch)
+
+
+def test_beginning_in_the_middle_draws_no_epoch_that_lies_before() -> None:
+    """A sampler that counts is asked for the one epoch in which the millionth step lies, and for no other."""
+
+    class Counting(Sampler):
+        asked: ClassVar[list[int]] = []
+
+        def order(self, samples: int, *, epoch: int, seed: int) -> Indices:
+            self.asked.append(epoch)
+            return np.arange(samples)
+
+    draw = next(Shards(100, 2, 5, Counting(), seed=1).draws(1, first_step=1_000_003))
+    assert (draw.epoch, draw.indices.tolist()) == (100_000, [35, 36, 37, 38, 39])
+    assert set(Counting.asked) == {100_000}
 
 
 # -- by length -------------------------------------------------------------------------------------------
@@ -209,6 +256,15 @@ def test_too_long_samples_are_left_out_and_the_epoch_is_shorter() -> None:
 # -- by chance -------------------------------------------------------------------------------------------
 
 
+def test_an_epoch_may_be_longer_than_the_data() -> None:
+    """25 draws of 10 samples with replacement by 3 agents: all 25, in fair pieces, the last of one sample."""
+    shards = Shards(10, 3, 2, ChoiceSampler(samples=25), seed=4)
+    steps = epoch_of(shards, 2)
+    assert [[len(draw.indices) for draw in step] for step in steps] == [[2, 2, 2]] * 4 + [[1, 0, 0]]
+    drawn = np.concatenate([draw.indices for step in steps for draw in step])
+    np.testing.assert_array_equal(drawn, ChoiceSampler(samples=25).order(10, epoch=2, seed=4))
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_draws_with_replacement_follow_the_weights(weighted: bool) -> None:
     """χ² of 60,000 draws against the weights within 5 σ; what has no weight is never drawn."""
@@ -263,6 +319,32 @@ def test_the_block_shuffle_uses_few_blocks_at_a_time(
 def wrong(**given: Any) -> dict[str, Any]:
     """Arguments of types that mypy would refuse."""
     return given
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ChoiceSampler(samples=0), "samples is 0: it must be an integer of at least 1"),
+        (lambda: ChoiceSampler(**wrong(replacement=1)), "replacement is 1: it must be True or False"),
+        (lambda: ChoiceSampler(weights=[1, -1]), r"weights\[1\] is -1.0: it must be a finite number"),
+        (lambda: ChoiceSampler(weights=[1, np.nan]), r"weights\[1\] is nan"),
+        (lambda: ChoiceSampler(weights=[0, 0]), "the sum of the weights is 0.0"),
+        (
+            lambda: ChoiceSampler(**wrong(weights=[[1]])),
+            r"weights have the shape \(1, 1\): they must be \(N,\)",
+        ),
+        (lambda: ChoiceSampler(**wrong(weights="ab")), "weights are no numbers"),
+        (lambda: BucketSampler([]), "lengths have the shape"),
+        (lambda: BucketSampler(**wrong(lengths=[1.5])), "the type float64: they must be integers"),
+        (lambda: BucketSampler([3, -2]), r"lengths\[1\] is -2: it must be 0 or more"),
+        (lambda: BucketSampler([3], buckets=0), "buckets is 0"),
+        (lambda: BlockShuffleSampler(block=0), "block is 0"),
+    ],
+)
+def test_arguments_without_sense_are_refused(make: Callable[[], Sampler], words: str) -> None:
+    """With the name, what was found, and what is expected."""
+    with pytest.raises(ConfigurationError, match=words):
+        make()
 
 
 @pytest.mark.parametrize(

@@ -105,3 +105,15 @@ def test_samples_that_are_left_out_do_not_count_for_the_mean() -> None:
         mean = sum(d.weight * values[d.indices].mean() for d in (first, second) if len(d.indices)) / 2
         np.testing.assert_allclose(mean, values[joined].mean())
     assert shards.relative_batch == 2 / 3
+
+
+@pytest.mark.parametrize(
+    ("agents", "pieces", "taken", "expected"),
+    [(4, 4, (), 1.0), (2, 2, (), 0.5), (4, 2, (), 1.0), (4, 4, (0, 3), 0.5), (6, 6, (), 1.5)],
+)
+def test_the_batch_relative_to_the_planned_one(
+    agents: int, pieces: int, taken: tuple[int, ...], expected: float
+) -> None:
+    """Of four agents: all, two with their own batches, two with the global one, two of four pieces, six."""
+    shards = Shards(100, agents, 2, d5.samplers.OrderedSampler(), 0, planned=4, pieces=pieces, taken=taken)
+    assert shards.relative_batch == expected
