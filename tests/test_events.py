@@ -1,5 +1,6 @@
 """Events: when each hook is called, that all agents end after the same step, and what the ready ones do"""
 
+import io
 import math
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from d5ray.dashboards.report.building import built
 from d5ray.dashboards.report.subject import subject_of
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.training.datasets import Dataset, Split
-from d5ray.training.events.event import POINTS
+from d5ray.training.events.event import POINTS, Hooks
 
 RNG = np.random.default_rng(11)
 DIGITS = d5.datasets.load_dataset("digits")
@@ -77,6 +78,21 @@ def test_the_hooks_are_called_in_their_order() -> None:
     assert [entry[1:3] for entry in entries if entry[0] == "before_epoch"] == [(0, 0), (3, 0)]
 
 
+def test_an_event_without_hooks_is_not_called() -> None:
+    hooks = Hooks((d5.Event(), d5.events.StopAfterSteps(3)))
+    assert {point: len(getattr(hooks, point)) for point in POINTS if getattr(hooks, point)} == {
+        "after_step": 1
+    }
+
+
+def test_every_agent_has_a_copy_of_its_own() -> None:
+    given = Diary()
+    with d5.simulate(experiment(given)) as group:
+        group.train(1, progress=False)
+        assert given.entries == []
+        assert len({id(agent.events._events[0]) for agent in group.agents}) == 2
+
+
 def test_events_do_not_change_the_numbers() -> None:
     events = (
         d5.events.LearningCurves(10),
@@ -116,6 +132,12 @@ def test_all_agents_end_after_the_same_step(step: int, ends: int) -> None:
         assert [agent.progress().step for agent in group.agents] == [ends] * 3
         assert len({agent.parameters_sha256() for agent in group.agents}) == 1
     assert d5.Run(group.folder).row["stop_reason"] == "agent 2 has seen enough"
+
+
+def test_a_training_that_was_ended_can_go_on() -> None:
+    with d5.simulate(experiment(d5.events.StopAfterSteps(3))) as group:
+        assert group.train(9, progress=False).step == 3
+        assert group.train(9, progress=False).step == 6  # to the end of the epoch, where the agents agree
 
 
 def test_agents_that_do_not_wait_end_when_they_hear_of_it() -> None:
@@ -309,7 +331,7 @@ def test_inferences_are_timed_at_the_end_and_judged() -> None:
     assert all(0 < seconds < 10 for own in times for seconds in own)
     slowest = np.maximum(times[0], times[1])
     assert verdict.value == pytest.approx(np.quantile(slowest, 0.5), rel=0.5)
-    assert verdict.verdict == ("PASS" if verdict.high is not None else "INCONCLUSIVE")  # on a busy machine
+    assert verdict.verdict == "PASS" or verdict.high is None  # on a busy machine
     assert (median.low is None) == bool(median.reason)
 
 
@@ -355,9 +377,14 @@ def test_a_file_must_not_stand_in_the_way_of_the_runs_own(name: str) -> None:
     ("make", "message"),
     [
         (lambda: d5.events.StopAtAccuracy(1.5), "accuracy is 1.5: it must be"),
+        (lambda: d5.events.StopAfterSeconds(0), "seconds is 0: it must be"),
         (lambda: d5.events.StopAfterSteps(2.5), "steps is 2.5: it must be"),  # type: ignore[arg-type]
         (lambda: d5.events.StopAtPlateau("accuracy"), "of is 'accuracy': it must be one of 'test_loss'"),
+        (lambda: d5.events.StopAtPlateau(patience=0), "patience is 0"),
         (lambda: d5.events.Checkpoint(every_epochs=0), "every_epochs is 0"),
+        (lambda: d5.events.Checkpoint(keep=-1), "keep is -1"),
+        (lambda: d5.events.LearningCurves(0), "samples is 0"),
+        (lambda: experiment("stop"), r"events is \('stop',\).*it must be Events such as"),  # type: ignore[arg-type]
         (
             lambda: experiment(d5.events.StopAtAccuracy(0.9), evaluate=False),
             "evaluations after epochs: set evaluate=True",
@@ -367,3 +394,32 @@ def test_a_file_must_not_stand_in_the_way_of_the_runs_own(name: str) -> None:
 def test_what_is_wrong_is_refused(make: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make()
+
+
+def test_a_single_event_needs_no_tuple_and_events_are_data() -> None:
+    single = experiment(events=d5.events.StopAfterSteps(3))
+    assert single.events == (d5.events.StopAfterSteps(3),)
+    assert single == experiment(d5.events.StopAfterSteps(3)) != experiment(d5.events.StopAfterSteps(4))
+    assert (
+        repr(d5.events.StopAtPlateau("loss", 2)) == "StopAtPlateau(of='loss', patience=2, least_change=0.0)"
+    )
+
+
+def test_text_on_the_command_line_makes_events() -> None:
+    from d5ray.recipes.engine.parsing import settings  # noqa: PLC0415 - imports Ray
+
+    made = settings.built({"events": "(StopAtAccuracy(0.9), Checkpoint(every_epochs=2))"})["events"]
+    assert made == (d5.events.StopAtAccuracy(0.9), d5.events.Checkpoint(every_epochs=2))
+    with pytest.raises(ConfigurationError, match="has a Ring: it must be a Event"):
+        settings.built({"events": "(Ring(4),)"})
+
+
+def test_a_parquet_file_of_wrong_samples_is_empty_where_nothing_is_wrong() -> None:
+    perfect = Dataset("one", Split(INPUTS[:9], LABELS[:9] * 0), Split(INPUTS[:9], LABELS[:9] * 0), ("a",))
+    with d5.simulate(
+        experiment(d5.events.SaveWrongSamples(), dataset=perfect, agents=1, batch_size=9)
+    ) as group:
+        group.train(1, progress=False)
+    data = (group.folder / "wrong_samples.parquet").read_bytes()
+    assert pq.read_table(io.BytesIO(data)).num_rows == 0
+    assert Path(group.folder / "wrong_samples.parquet").exists()

@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ import d5ray as d5
 from d5ray.agent.outcome import Outcome
 from d5ray.agent.records import EVALUATION_METRICS, STEP_METRICS
 from d5ray.distributed.simulation.clock import VirtualClock
-from d5ray.errors import AgentError
+from d5ray.errors import AgentError, ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
-from d5ray.metrics.record.schema import SAMPLES
+from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.schema import EVENTS, SAMPLES
 from d5ray.metrics.record.store import Run, list_runs
 from d5ray.networks.executors.delayed import DelayedExecutor, Slowed, Virtual
 from d5ray.simulated.group import SimulatedGroup
@@ -107,6 +109,19 @@ def test_simulated_agents_reach_the_parameters_of_agents_in_threads(name: str) -
             assert relative(found[rank], start[rank]) > 1e-3
 
 
+def test_one_agent_is_simulated_too() -> None:
+    """Alone it trains as a real one alone, and moves no bytes."""
+    wanted = experiment(agents=1)
+    with d5.simulate(wanted, NETWORK, COMPUTE) as group:
+        group.train(STEPS, progress=False)
+        found = flat(group.parameters())
+        assert measured(group, "bytes_sent").tolist() == [[0.0] * STEPS]
+        assert measured(group, "step_time") == pytest.approx(np.full((1, STEPS), 4e-3), abs=NS)
+    with agents_in_threads(wanted, DIGITS) as ((agent,), _):
+        agent.train(STEPS)
+        assert np.array_equal(found, flat(agent.parameters()))
+
+
 def test_training_in_parts_is_training_at_once() -> None:
     """3 + 5 steps give the parameters, losses and times of 8, also with an optimizer that has a past."""
     wanted = experiment(
@@ -181,6 +196,22 @@ def test_the_same_seed_gives_the_same_run_to_the_last_bit(rule: d5.DistributedOp
     assert rows["samples"] != other_rows["samples"]
 
 
+def test_computation_times_are_drawn_anew_for_every_agent_step_and_seed() -> None:
+    """Log-normal times of two seeds: no two are equal, and the longest of a step is the step's time."""
+
+    def times(seed: int) -> Array:
+        with d5.simulate(experiment(seed=seed), NO_NETWORK, d5.simulation.LogNormalTime(1e-3, 0.5)) as group:
+            group.train(STEPS, progress=False)
+            computed = measured(group, "forward_time") + measured(group, "backward_time")
+            longest = np.tile(computed.max(axis=0), (4, 1))
+            assert measured(group, "step_time") == pytest.approx(longest, abs=3 * NS)
+            return computed
+
+    first, second = times(3), times(4)
+    assert len(np.unique([first, second])) == 2 * 4 * STEPS
+    assert 0.5e-3 < np.median([first, second]) < 2e-3
+
+
 # -- virtual times -----------------------------------------------------------------------------------------
 
 
@@ -220,6 +251,17 @@ def test_a_step_among_neighbours_is_the_computation_and_one_message_from_each(to
         group.train(3, progress=False)
         expected = 4e-3 + ALPHA + degree * group.built.parameter_bytes / RATE
         assert measured(group, "step_time") == pytest.approx(np.full((topology.agents, 3), expected), abs=NS)
+
+
+def test_one_slow_agent_makes_every_synchronous_step_as_long_as_its_computation() -> None:
+    """Factor 4: four computations, exactly; the others wait for three of them."""
+    with d5.simulate(experiment(slow=d5.faults.Slowdown(agent=3, factor=4)), NO_NETWORK, COMPUTE) as group:
+        group.train(5, progress=False)
+        assert measured(group, "step_time") == pytest.approx(np.full((4, 5), 16e-3), abs=NS)
+        waited = measured(group, "exchange_time")
+        computed = measured(group, "forward_time") + measured(group, "backward_time")
+    assert waited == pytest.approx(np.outer([12e-3, 12e-3, 12e-3, 0], np.ones(5)), abs=NS)
+    assert computed == pytest.approx(np.outer([4e-3, 4e-3, 4e-3, 16e-3], np.ones(5)), abs=NS)
 
 
 def test_random_stragglers_cost_the_longest_of_each_step_or_of_each_period() -> None:
@@ -309,6 +351,19 @@ def test_waits_are_bounded_in_virtual_time() -> None:
         assert group.seconds > 5 * 24.0
 
 
+def test_an_agent_without_samples_takes_no_time_for_them() -> None:
+    """65 samples among four agents: in the second step of an epoch three have none, and compute nothing."""
+    train = d5.datasets.Split(DIGITS.train.inputs[:65], DIGITS.train.labels[:65])
+    wanted = experiment(dataset=replace(DIGITS, train=train), distributed=d5.optimizers.LocalSGD(period=4))
+    with d5.simulate(wanted, NO_NETWORK, COMPUTE) as group:
+        group.train(4, progress=False)
+        computed = measured(group, "forward_time") + measured(group, "backward_time")
+        assert measured(group, "samples").sum(axis=0).tolist() == [64, 1, 64, 1]
+    assert computed[:, [0, 2]] == pytest.approx(np.full((4, 2), 4e-3), abs=NS)
+    assert sorted(computed[:, 1]) == pytest.approx([0.0, 0.0, 0.0, 4e-3], abs=NS)
+    assert group.outcome.completed
+
+
 # -- executors at another pace -----------------------------------------------------------------------------
 
 
@@ -366,6 +421,27 @@ def test_a_slowed_executor_takes_a_multiple_of_its_own_time(announced: bool) -> 
     assert told == list(ranges) * 3 * announced
 
 
+def test_a_slowdown_of_real_agents_stretches_its_computation_and_leaves_its_result() -> None:
+    """In threads, factor 4: with their pauses forward and backward take 4 times what the framework took.
+
+    The other agent is as it was, and waits; the parameters are those without a slowdown.
+    """
+    parameters = []
+    for slow in ((), (d5.faults.Slowdown(agent=1, factor=4),)):
+        with agents_in_threads(experiment(agents=2, batch_size=64, slow=slow), DIGITS) as (agents, sinks):
+            together(lambda rank: agents[rank].train(12), 2)
+            parameters.append(flat(agents[0].parameters()))
+            took = [sum(sink.of("forward_time")) + sum(sink.of("backward_time")) for sink in sinks]
+            waited = sum(sinks[0].of("exchange_time"))
+            executors = [agent.executor for agent in agents]
+    fast, slowed = executors
+    assert isinstance(slowed, DelayedExecutor) and not isinstance(fast, DelayedExecutor)
+    framework_seconds = (slowed._inner.forward_ns + slowed._inner.backward_ns) * 1e-9
+    assert 3.9 < took[1] / framework_seconds < 8.0  # a loaded machine wakes late from a pause
+    assert waited > took[1] / 2 - took[0]
+    assert np.array_equal(parameters[0], parameters[1])
+
+
 # -- tables ------------------------------------------------------------------------------------------------
 
 
@@ -382,7 +458,18 @@ def test_a_simulated_run_has_the_tables_of_a_real_one() -> None:
 
     def described(table: pa.Table) -> list[tuple[Any, ...]]:
         """Everything but the times, the numbers, the name of the run, and what was measured."""
-        columns = ("rank", "agent", "attempt", "level", "metric", "unit", "scope", "phase", "step", "status")
+        columns = (
+            "rank",
+            "agent",
+            "attempt",
+            "level",
+            "metric",
+            "unit",
+            "scope",
+            "phase",
+            "step",
+            "status",
+        )
         return sorted(zip(*(table[name].to_pylist() for name in columns), strict=True), key=repr)
 
     def numbers(table: pa.Table) -> list[tuple[int, int]]:
@@ -393,6 +480,45 @@ def test_a_simulated_run_has_the_tables_of_a_real_one() -> None:
     rows = samples.num_rows // 4
     assert numbers(samples) == numbers(real) == [(rank, seq) for rank in range(4) for seq in range(rows)]
     assert samples.num_rows == 4 * (STEPS * len(STEP_METRICS) + len(EVALUATION_METRICS))
+
+
+def test_times_in_the_tables_are_virtual() -> None:
+    """Step k of an agent ends after the group was formed and k + 1 steps; the wall's clock began in 1970."""
+    with d5.simulate(experiment(), NETWORK, COMPUTE) as group:
+        begin = group.seconds
+        group.train(STEPS, progress=False)
+        step_seconds = 4e-3 + allreduce_seconds(4, group.built.parameter_bytes)
+        for row in group.metrics().select(["step", "t_mono", "t_wall"]).to_pylist():
+            assert row["t_mono"] == pytest.approx(1e9 * (begin + (row["step"] + 1) * step_seconds), abs=10)
+            assert row["t_wall"].value == row["t_mono"]
+
+
+def test_a_simulated_run_is_kept_and_found_like_a_real_one(tmp_path: Path) -> None:
+    """By its name and as the last one, in its folder; SQL reads it; its row says how it ended."""
+    with d5.simulate(experiment(name="simulated_lenet"), root=tmp_path) as group:
+        assert Run.find(group.run_id, tmp_path).row["status"] == "running"
+        group.train(STEPS, progress=False)
+        digest = group.agents[0].parameters_sha256()
+    run = Run.find("last", tmp_path)
+    assert run.name == group.run_id and run.name.startswith("simulated_lenet-")
+    row = run.row
+    assert (row["status"], row["agents"], row["steps"], row["seed"]) == ("completed", 4, STEPS, 3)
+    assert row["rows"] == 4 * STEPS * len(STEP_METRICS) == run.tables()["samples"].num_rows
+    assert row["parameters_sha256"] == digest and row["ended"] >= row["started"]
+    counted = sql(
+        run, "SELECT rank, count(*) AS n FROM samples WHERE metric = 'loss' GROUP BY rank ORDER BY rank"
+    )
+    assert counted.to_pylist() == [{"rank": rank, "n": STEPS} for rank in range(4)]
+    assert sql(run, "SELECT value FROM environment WHERE key = 'communicator'").to_pylist() == [
+        {"value": "simulated"}
+    ]
+    fingerprint = sql(run, "SELECT value FROM environment WHERE key = 'dataset_sha256'").to_pylist()
+    assert fingerprint == [{"value": DIGITS.fingerprint}]
+    assert run.tables()["events"] == EVENTS.empty_table()
+    group.close()  # a second time does nothing
+    assert Run.find("last", tmp_path).row == row
+    with pytest.raises(AgentError, match="has ended"):
+        group.train(1)
 
 
 # -- how it ends -------------------------------------------------------------------------------------------
@@ -443,6 +569,17 @@ def test_a_loss_that_is_no_number_ends_the_run_as_on_real_agents() -> None:
     assert (row["status"], row["stop_reason"]) == ("nan_loss", outcome.reason)
 
 
+def test_ctrl_c_ends_a_simulation_and_is_written_down() -> None:
+    """While an agent computes its fifth step: it is raised, and the run says so, after four steps."""
+    with (
+        pytest.raises(KeyboardInterrupt),
+        d5.simulate(experiment(distributed=Failing(KeyboardInterrupt, rank=0, at_step=4))) as group,
+    ):
+        group.train(STEPS, progress=False)
+    row = Run(group.folder).row
+    assert (row["status"], row["steps"]) == ("interrupted", 4)
+
+
 class BadStart(d5.DistributedOptimizer):
     """Fails before the first step, on one agent."""
 
@@ -461,6 +598,42 @@ def test_an_agent_that_cannot_start_leaves_no_run(tmp_path: Path) -> None:
 
 
 # -- what is refused, and what is not imported ---------------------------------------------------------------
+
+
+def simulate(*given: Any, **named: Any) -> object:
+    return d5.simulate(experiment(), *given, **named)
+
+
+WRONG: dict[str, tuple[Callable[[], object], str]] = {
+    "network as a class": (lambda: simulate(d5.simulation.UniformLinks), "network is .* Links such as"),
+    "network as a word": (lambda: simulate("fast"), "network is 'fast'.*UniformLinks"),
+    "network and compute swapped": (lambda: simulate(COMPUTE, NETWORK), "network is ConstantTime"),
+    "no network": (lambda: simulate(None), "network is None"),
+    "compute as a number": (lambda: simulate(compute=0.1), r"compute is 0\.1: .* ConstantTime"),
+    "a slow agent that is not there": (
+        lambda: experiment(slow=d5.faults.Slowdown(4, 2)),
+        "agents are 0 to 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_arguments_are_refused_before_anything_is_written(case: str) -> None:
+    """With what was found and what it must be."""
+    make, words = WRONG[case]
+    with pytest.raises(ConfigurationError, match=words):
+        make()
+    assert list_runs() == []
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5, True, "3"], ids=repr)
+def test_wrong_numbers_of_steps_are_refused(steps: Any) -> None:
+    """Steps and epochs; the group trains on afterwards."""
+    with d5.simulate(experiment(agents=2)) as group:
+        for wrong in ({"steps": steps}, {"epochs": steps}):
+            with pytest.raises(ConfigurationError, match=r"integer of at least 1"):
+                group.train(**wrong)
+        assert group.train(1, progress=False).step == 1
 
 
 @pytest.mark.full

@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
+from d5ray.training.datasets import load_dataset, training_samples
 from tests.wrong_inputs.calls import data, parquet
 
 KNOWN: dict[str, tuple[dict[str, Any], int]] = {  # data sets whose size is known without loading
@@ -36,6 +38,21 @@ def test_one_sample_more_than_an_epoch_has_is_refused_with_the_experiment(name: 
         experiment(batch_size=d5.schedules.Piecewise(samples + 1, {3: 2}), **values)
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("digits", {}),
+        ("digits", {"test_fraction": 0.3}),
+        ("synthetic", {"samples": 12}),
+        ("shapes", {"samples": 5, "test_samples": 1}),
+        ("clicks", {"samples": 50, "test_samples": 5}),
+        ("keywords", {"samples": 12, "test_samples": 12}),
+    ],
+)
+def test_the_size_that_is_known_is_that_of_the_data(name: str, options: dict[str, Any]) -> None:
+    assert training_samples(name, options) == len(load_dataset(name, **options).train)
+
+
 @pytest.mark.parametrize("begin", [d5.simulate, d5.launch])
 def test_what_only_the_files_tell_is_refused_at_the_start(begin: Any, tmp_path: Path) -> None:
     """A Parquet data set of three rows, simulated and on agents: no folder of a run is left."""
@@ -47,3 +64,21 @@ def test_what_only_the_files_tell_is_refused_at_the_start(begin: Any, tmp_path: 
     with pytest.raises(ConfigurationError, match=r"batch_size is 4, but an epoch has 3 samples"):
         begin(wanted, root=tmp_path / "runs")
     assert not list((tmp_path / "runs").iterdir())
+
+
+def test_a_recipe_is_refused_before_it_runs() -> None:
+    with pytest.raises(ConfigurationError, match=r"batch_size is 2000, but an epoch has 1438"):
+        d5.run_recipe(
+            {"model": "mlp", "dataset": "digits"},
+            {"optimizer": d5.optimizers.SGD(0.1), "batch_size": 2000},
+            [d5.metrics.TestAccuracy() >= 0.5],
+        )
+
+
+def test_agents_share_what_there_is_less_than_their_batches_together() -> None:
+    """Two batches of 10 and 16 samples: one step of 8 and 8, as of any last step of an epoch."""
+    with d5.simulate(experiment(dataset=data(), batch_size=10)) as group:
+        outcome = group.train(epochs=1, progress=False)
+        assert outcome.step == 1
+        rows = group.metrics().to_pylist()
+    assert np.isfinite([row["value"] for row in rows if row["metric"] == "loss"]).all()

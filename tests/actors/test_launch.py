@@ -15,6 +15,7 @@ import torch
 import d5ray as d5
 from d5ray.errors import AgentError, ConfigurationError, D5Error, PlacementError
 from d5ray.frameworks.torch import build
+from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.store import Run
 from d5ray.training.samplers import Shards
 from tests.patience import patience
@@ -172,3 +173,104 @@ def test_a_relative_path_begins_where_the_program_stands(
     assert (tmp_path / "saved" / "step-00000003").is_dir()
     with d5.launch(experiment(), resume="saved", quiet=True) as group:
         assert group.outcome.step == 3
+
+
+@pytest.mark.full
+def test_every_row_arrives_exactly_once() -> None:
+    """Expected against found over two calls of train, with evaluations at the epochs' ends and at the end."""
+    wanted = experiment(evaluate=True, monitor_seconds=0)  # whose rows come when they come
+    steps_per_epoch = -(-len(DIGITS.train) // 48)
+    with d5.launch(wanted) as group:
+        group.train(steps=7, progress=False)
+        group.train(steps=steps_per_epoch, progress=False)
+        folder = group.folder
+        while_open = group.metrics().num_rows
+    steps, evaluations = 7 + steps_per_epoch, 3
+    assert while_open == 2 * (13 * steps + 3 * evaluations)
+    run = Run(folder)
+    keys = sql(
+        run, "select agent, min(seq) lo, max(seq) hi, count(distinct seq) n from samples group by agent"
+    )
+    assert [row["lo"] for row in keys.to_pylist()] == [0, 0]
+    assert [row["hi"] + 1 for row in keys.to_pylist()] == [row["n"] for row in keys.to_pylist()]
+    assert run.row["rows"] == while_open == run.tables()["samples"].num_rows
+    assert run.row["status"] == "completed"
+
+
+class NeighborSGD(d5.DistributedOptimizer):
+    """x_i ← Σ_j W_ij x_j − η g_i(x_i)   (Lian et al., arXiv:1705.09056); defined here, installed nowhere."""
+
+    invariant = "mean"
+
+    def step(self, batch: d5.Batch) -> None:
+        gradient = self.gradient(batch)
+        self.communication.neighbor_average(self.x)
+        self.apply(gradient)
+
+
+@pytest.mark.full
+def test_an_optimizer_of_the_users_own_runs_on_the_agents_and_does_what_its_formula_says() -> None:
+    """D-PSGD on a ring of four: 5 steps equal the same recursion in NumPy over gradients of plain PyTorch."""
+    ring = d5.topologies.Ring(4)
+    wanted = experiment(distributed=NeighborSGD, topology=ring, agents=None, optimizer=d5.optimizers.SGD(0.1))
+    with d5.launch(wanted) as group:
+        group.train(steps=5, progress=False)
+        found = np.stack([flat(group.parameters(rank)) for rank in range(4)])
+
+    modules = [build.module("lenet", {}, DIGITS.sample_shape, 10, seed=3, threads=1) for _ in range(4)]
+    x = np.stack([np.concatenate([p.detach().numpy().ravel() for p in m.parameters()]) for m in modules])
+    shards = Shards(len(DIGITS.train), 4, 24, wanted.train_sampler, wanted.seed)
+    draws = [shards.draws(rank) for rank in range(4)]
+    for _ in range(5):
+        gradients = []
+        for rank, module in enumerate(modules):
+            torch.nn.utils.vector_to_parameters(torch.from_numpy(x[rank]), module.parameters())
+            indices = next(draws[rank]).indices
+            module.zero_grad()
+            scores = module(torch.from_numpy(DIGITS.train.inputs[indices]))
+            labels = torch.from_numpy(DIGITS.train.labels[indices])
+            torch.autograd.backward(torch.nn.functional.cross_entropy(scores, labels))
+            gradients.append(
+                np.concatenate([p.grad.numpy().ravel() for p in module.parameters() if p.grad is not None])
+            )
+        x = (ring.weights() @ x - 0.1 * np.stack(gradients)).astype(np.float32)
+    assert relative_difference(found, x) < 1e-5
+    assert np.abs(found[0] - found[2]).max() > 1e-4  # the agents do differ
+
+
+class Broken(d5.DistributedOptimizer):
+    """Fails at its third step on one agent."""
+
+    def step(self, batch: d5.Batch) -> None:
+        self.gradient(batch)
+        if batch.step == 2 and self.communication.rank == 1:
+            raise ZeroDivisionError("a mistake of the user's")
+        self.communication.barrier()
+
+
+@pytest.mark.full
+def test_an_exception_in_the_users_step_names_agent_step_and_line() -> None:
+    """The error of the driver carries the user's traceback; the other agent does not hang."""
+    with pytest.raises(AgentError) as caught, d5.launch(experiment(distributed=Broken)) as group:
+        group.train(steps=10, progress=False)
+    text = str(caught.value)
+    assert "TrainingAgent(rank=1) failed at step 2" in text
+    assert "a mistake of the user's" in text
+    assert "self.communication.rank == 1" in text or "raise ZeroDivisionError" in text
+    assert Run(group.folder).row["status"] == "failed"
+
+
+def test_what_cannot_be_pickled_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """An optimizer that holds an open file: the error says what to do."""
+
+    class WithFile(d5.DistributedOptimizer):
+        def __init__(self) -> None:
+            self.file = (tmp_path / "log").open("w")
+
+        def step(self, batch: d5.Batch) -> None:
+            self.apply(self.gradient(batch))
+
+    own = WithFile()
+    with pytest.raises(ConfigurationError, match="cannot be pickled"):
+        d5.launch(experiment(distributed=own))
+    own.file.close()

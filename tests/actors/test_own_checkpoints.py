@@ -1,4 +1,4 @@
-"""Claims about going on from a checkpoint whose model, loss, rules and sampler are the user's"""
+"""Claims about going on from a checkpoint whose model, rules, sampler and transformation are the user's"""
 
 import json
 import os
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from d5ray.metrics.record.reader import list_runs
+from tests.conftest import d5ray
 from tests.patience import patience
 
 BESIDE = """
@@ -51,9 +53,29 @@ class Rule(d5.Optimizer):
         x -= self.learning_rate * state["v"]
 
 
+@dataclass(frozen=True)
+class Falling(d5.Schedule):
+    start: float = 0.05
+
+    def value(self, time):
+        return self.start / (1 + time)
+
+
 class Backwards(d5.Sampler):
     def order(self, samples, *, epoch, seed):
         return d5.samplers.ShuffleSampler().order(samples, epoch=epoch, seed=seed)[::-1].copy()
+
+
+@dataclass(frozen=True)
+class Halved(d5.Transformation):
+    def output_shape(self, shape):
+        return shape
+
+    def apply(self, samples):
+        return samples.with_inputs(samples.inputs / 2)
+
+    def at_test(self):
+        return self
 
 
 class Averaging(d5.DistributedOptimizer):
@@ -65,12 +87,17 @@ class Averaging(d5.DistributedOptimizer):
         self.apply(gradient)
 
 
+class Seen(d5.Event):
+    def after_step(self, moment):
+        self.steps = moment.step
+
+
 def parts():
     return {
         "model": Net, "dataset": "digits", "loss": loss, "train_sampler": Backwards(), "batch_size": 100,
-        "optimizer": Rule(), "distributed": Averaging, "agents": 2, "epochs": 2, "seed": 3,
-        "cpus_per_agent": 0.25,
-        "events": (d5.events.Checkpoint(every_steps=2, keep=0),),
+        "optimizer": d5.optimizers.Scheduled(Rule(), learning_rate=Falling()), "distributed": Averaging,
+        "transformations": (Halved(),), "agents": 2, "epochs": 2, "seed": 3, "cpus_per_agent": 0.25,
+        "events": (d5.events.Checkpoint(every_steps=2, keep=0), Seen()),
     }
 """
 BEGIN = """
@@ -101,7 +128,8 @@ def run(folder: Path, way: str, text: str) -> str:
     program = f"CELLS = {[PARTS, text]!r}\n{CELLS}" if way == "notebook" else PARTS + text
     (folder / "program.py").write_text(program)
     done = subprocess.run(
-        [sys.executable, "program.py"], cwd=folder, capture_output=True, text=True, timeout=patience(120),
+        [sys.executable, "-" if way == "standard input" else "program.py"],
+        input=program, cwd=folder, capture_output=True, text=True, timeout=patience(120),
         env=os.environ | {"D5RAY_HOME": str(folder / "home"), "RAY_DEDUP_LOGS": "0"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -110,10 +138,27 @@ def run(folder: Path, way: str, text: str) -> str:
 
 @pytest.mark.parametrize(
     "way",
-    ["script", pytest.param("notebook", marks=pytest.mark.full)],
+    ["script", *(pytest.param(w, marks=pytest.mark.full) for w in ("notebook", "standard input"))],
 )
 def test_a_program_goes_on_from_its_own_checkpoint(way: str, tmp_path: Path) -> None:
     """From that of real agents, by `last`, in a new process, to the bits of a run that nothing stopped."""
     run(tmp_path / "own", way, BEGIN)
     resumed, whole = json.loads(run(tmp_path / "own", way, GO_ON).splitlines()[-1])
     assert resumed == whole and resumed[0] == 16
+
+
+@pytest.mark.full
+def test_a_recipe_file_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None:
+    """`d5ray run mine.py --resume last`, after a run that an event stopped."""
+    recipe = (
+        f"{PARTS}\nMUTABLE = parts()\nFIXED = {{name: MUTABLE.pop(name) for name in ('model', 'dataset')}}\n"
+        "METRICS = [d5.metrics.StepTime() <= 60.0]\n"
+    )
+    (tmp_path / "beside.py").write_text(BESIDE)
+    (tmp_path / "mine.py").write_text(recipe)
+    home = {"D5RAY_HOME": str(tmp_path / "home")}
+    stops = "events=(Checkpoint(every_steps=2), StopAfterSteps(4))"
+    d5ray("run", "mine.py", "--set", stops, env=home, cwd=tmp_path)
+    found = d5ray("run", "mine.py", "--resume", "last", env=home, cwd=tmp_path)
+    last, first = (run.row["steps"] for run in list_runs(tmp_path / "home" / "runs"))
+    assert first < last == 16, found.err

@@ -53,6 +53,12 @@ def rows(tables: Any, metric: str, phase: str | None = None) -> list[tuple[int, 
     ]
 
 
+def why(tables: Any) -> str:
+    """The reason for which the training ended, by its event."""
+    (found,) = tables["runs"]["stop_reason"].to_pylist()
+    return str(found)
+
+
 def test_epochs_are_evaluated_on_the_validation_split_and_the_end_on_the_test_split() -> None:
     """Three validations, one test; what is trained is what is trained without the split, to the last bit."""
     tables, parameters = run(DIGITS)
@@ -77,6 +83,13 @@ def test_the_values_are_those_of_the_split_tested_on() -> None:
     assert last == d5.metrics.TestAccuracy().estimate(other).value
 
 
+def test_the_test_split_is_looked_at_each_epoch_where_that_is_asked() -> None:
+    tables, _ = run(DIGITS, evaluate_test=True)
+    plain, _ = run(PLAIN)
+    assert rows(tables, "test_accuracy") == rows(plain, "test_accuracy")
+    assert len(rows(tables, "validation_accuracy")) == 3
+
+
 def test_an_accuracy_is_reached_on_the_validation_split() -> None:
     """By the event, and by the metrics of cost: at the evaluation of the validation split that does."""
     tables, _ = run(DIGITS)
@@ -92,12 +105,27 @@ def test_an_accuracy_is_reached_on_the_validation_split() -> None:
     ]
 
 
+def test_a_plateau_is_one_of_the_validation_split() -> None:
+    """Rates of nearly zero: no epoch is better than the first."""
+    tables, _ = run(
+        DIGITS, events=(d5.events.StopAtPlateau("test_accuracy", patience=1, least_change=0.9),), epochs=5
+    )
+    assert len(rows(tables, "validation_accuracy")) == 2
+    assert why(tables).startswith("validation_accuracy has not become better")
+
+
 def test_a_quality_is_measured_on_the_samples_of_the_evaluation() -> None:
     tables, _ = run(DIGITS, events=(Mean(),), epochs=2)
     assert DIGITS.validation is not None
     expected = [DIGITS.validation.labels.mean()] * 2, [DIGITS.test.labels.mean()]
     found = [[value for _, value in rows(tables, "mean_label", phase)] for phase in ("validation", "test")]
     assert found == [pytest.approx(each) for each in expected]
+
+
+def test_agents_that_do_not_wait_end_with_a_test() -> None:
+    """An asynchronous training: the last evaluations are of what all have made together."""
+    tables, _ = run(DIGITS, distributed=d5.optimizers.ASGD(), epochs=1)
+    assert len(rows(tables, "test_accuracy")) == 1 and len(rows(tables, "validation_accuracy")) >= 1
 
 
 def test_a_contest_keeps_samples_to_validate_on_by_name() -> None:
@@ -111,6 +139,14 @@ def test_a_contest_keeps_samples_to_validate_on_by_name() -> None:
     }  # fmt: skip
     with pytest.raises(ConfigurationError, match="batch_size is 1151, but an epoch has 1150 samples"):
         experiment.with_values(batch_size=1151)
+
+
+def test_without_a_split_to_validate_on_nothing_is_another() -> None:
+    """The fingerprint and the hash of an experiment are those that they were."""
+    made = d5.Experiment("mlp", "digits", d5.optimizers.SGD(0.1))
+    assert "evaluate_test" not in made.describe()
+    assert PLAIN.fingerprint != DIGITS.fingerprint
+    assert d5.Dataset("p", PLAIN.train, PLAIN.test, 10, None).fingerprint == PLAIN.fingerprint
 
 
 @pytest.mark.parametrize("validation", [1.0, -0.1, "a", 1e-9, None])

@@ -20,6 +20,7 @@ from d5ray.errors import AgentError, ConfigurationError
 pytest.importorskip("jax", reason="JAX is not installed")
 import jax
 import jax.numpy as jnp
+import optax
 from flax import nnx
 
 from tests.archive.test_models import RULES, accuracy, recorded
@@ -73,7 +74,7 @@ def test_the_recorded_accuracy_is_that_of_the_exported_model(library: str, tmp_p
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["D-PSGD", "ASGD", "overlapped push", "top-k"])
+@pytest.mark.parametrize("name", RULES)
 def test_every_rule_trains_it_and_gives_the_model_that_it_evaluated(name: str) -> None:
     """Decentralized, asynchronous, compressed, with servers; accumulated in two pieces."""
     entry = RULES[name]
@@ -129,6 +130,60 @@ def test_real_agents_compute_what_simulated_ones_do(model: Any) -> None:
         assert own.keys() == theirs.keys()
         for name, value in own.items():
             np.testing.assert_allclose(value, theirs[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_module_as_it_is_counts_with_its_weights() -> None:
+    """Two of equal weights are one experiment, of others another; training leaves the module as it was."""
+    first, same, other = (Nnx(rngs=nnx.Rngs(seed)) for seed in (0, 0, 1))
+    hashes = [experiment(model=each, model_kwargs={}).hash for each in (first, same, other)]
+    assert hashes[0] == hashes[1] != hashes[2]
+    before = np.array(first.head.kernel[...])
+    run = trained(experiment(model=first, model_kwargs={}, evaluate=False), 1)
+    np.testing.assert_array_equal(before, first.head.kernel[...])
+    assert not np.array_equal(before, run.state_dict()["head.kernel"])
+
+
+def test_simulated_agents_train_as_a_loop_over_both_batches() -> None:
+    """Two agents of 16 samples and `optax.sgd` are one of 32, in a plain loop of JAX in float64."""
+
+    def linear() -> Any:
+        def init(key: Any) -> Any:
+            return {"matrix": jax.random.normal(key, (64, 10)) * 0.1, "bias": jnp.zeros(10)}
+
+        def apply(own: Any, images: Any) -> Any:
+            return images.reshape(len(images), -1) @ own["matrix"] + own["bias"]
+
+        return init, apply
+
+    wanted = experiment(
+        model=linear, model_kwargs={}, precision="float64", evaluate=False,
+        optimizer=d5.optimizers.OptaxOptimizer("sgd", learning_rate=0.1, momentum=0.9),
+        train_sampler=d5.samplers.OrderedSampler(),
+    )  # fmt: skip
+    with d5.simulate(wanted) as group:
+        group.train(20, progress=False)
+        found = group.state_dict()
+    init, apply = linear()
+    with jax.enable_x64(True):
+        own = jax.tree.map(lambda each: each.astype(np.float64), init(jax.random.key(3)))
+        transform = optax.sgd(0.1, momentum=0.9)
+        memory = transform.init(own)
+
+        @jax.jit  # type: ignore[untyped-decorator]
+        def step(own: Any, memory: Any, images: Any, labels: Any) -> Any:
+            def loss_of(own: Any) -> Any:
+                scores = apply(own, images)
+                return optax.softmax_cross_entropy_with_integer_labels(scores, labels).mean()
+
+            moves, memory = transform.update(jax.grad(loss_of)(own), memory)
+            return optax.apply_updates(own, moves), memory
+
+        for at in range(20):
+            part = slice(32 * at, 32 * at + 32)
+            images = DIGITS.train.inputs[part].astype(np.float64)
+            own, memory = step(own, memory, images, DIGITS.train.labels[part])
+    for name, value in own.items():
+        np.testing.assert_allclose(found[name], value, atol=1e-6)
 
 
 def test_classes_of_equinoxs_reach_another_process_by_value(tmp_path: Path) -> None:
@@ -213,14 +268,47 @@ class Narrow(Nnx):
         return super().__call__(images.reshape(len(images), 1, 9, 8))
 
 
+def empty() -> Any:
+    return (lambda key: {}), (lambda own, images: images.reshape(len(images), -1)[:, :10])
+
+
+def fails() -> Any:
+    return (lambda key: {"w": jnp.ones(3)}), (lambda own, images: images @ own["w"])
+
+
+def stateful() -> Any:
+    return (lambda key: {"w": jnp.ones(3)}), (lambda own, images, *, state: (images, state))
+
+
+def typed() -> Any:
+    def apply(own: Any, images: Any) -> Any:
+        return (images.reshape(len(images), -1) @ own).astype(jnp.float32)
+
+    return (lambda key: jax.random.normal(key, (64, 10))), apply
+
+
+def each(output: Any, labels: Any) -> Any:
+    return optax.softmax_cross_entropy_with_integer_labels(output, labels)
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a name": ({"model": "lenet"}, "network of d5ray's, and executor='jax' runs models of Flax"),
     "a module of PyTorch": ({"model": torch.nn.Linear}, "written for torch, and executor is 'jax'"),
     "a model of Flax under PyTorch": ({"executor": "torch"}, "written for jax, .* set executor='jax'"),
+    "a function that gives none": ({"model": lambda: 3}, "gives a int, and executor='jax' takes a class"),
     "nothing returned": ({"model": Nothing}, "the model returned a NoneType"),
     "too many classes": ({"model": Wide}, r"the shape \(batch, 20\), but .* over 10 classes"),
     "another shape of samples": ({"model": Narrow}, "does not take samples of shape"),
+    "no parameters": ({"model": empty}, "no parameters to train"),
+    "a product that does not fit": ({"model": fails}, r"does not take samples of shape \(1, 8, 8\)"),
+    "state without a state": ({"model": stateful}, "takes state, and its init gave a dict"),
+    "a type of its own in float64": ({"model": typed, "precision": "float64"}, "the model gives float32"),
+    "float16": ({"precision": "float16"}, "jax computes in float32 and bfloat16 and float64"),
+    "compilation": ({"compile": True}, "takes no compile"),
+    "a loss that is no number": ({"loss": each}, r"gave a tensor \(16,\), and a loss is one number"),
+    "a loss of PyTorch": ({"loss": torch.nn.CrossEntropyLoss()}, "is a loss of PyTorch's, and the executor"),
     "a mesh": ({"mesh": d5.Mesh(1, stages=2), "agents": None}, "whole, and the agents of a mesh hold"),
+    "a graphics processor": ({"executor_kwargs": {"device": d5.GPUDevice()}}, "JAX finds no GPU here"),
 }  # fmt: skip
 
 
@@ -231,3 +319,34 @@ def test_wrong_input_is_one_error_that_says_what_to_do(name: str) -> None:
     kwargs = {} if "model" in changes else {"dropout": 0.2}
     with pytest.raises((ConfigurationError, AgentError), match=words):
         trained(experiment(**({"model_kwargs": kwargs, "evaluate": False} | changes)), 1)
+
+
+def test_a_loss_that_is_not_finite_is_seen_by_the_event() -> None:
+    """NaN comes out as it is, and `StopAtNaN` ends the training."""
+    rule = d5.optimizers.SGD(1e30)
+    run = trained(experiment(optimizer=rule, events=d5.events.StopAtNaN(), evaluate=False), 6)
+    assert "NaN" in str(run.row) or run.row["status"] != "running"
+
+
+def test_labels_out_of_range_name_the_sample() -> None:
+    """JAX itself would compute on, with the label modulo something."""
+    from d5ray.frameworks.jax import from_model  # noqa: PLC0415 - for this alone
+
+    made = from_model(
+        Nnx, {}, sample_shape=(1, 8, 8), classes=10, loss=d5.operators.SoftmaxCrossEntropyLoss(),
+        seed=0, threads=1,
+    )  # fmt: skip
+    labels = np.array([1, 2, 10, 3])
+    for compute in (made.inference_and_backprop, made.evaluate):
+        with pytest.raises(ConfigurationError, match="label 10 of sample 2 of a batch is none of 10 classes"):
+            compute(DIGITS.test.inputs[:4], labels)
+
+
+def test_without_jax_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that cannot import it, and an optimizer that needs it."""
+    from d5ray.frameworks import jax as d5fw  # noqa: PLC0415 - for this alone
+
+    monkeypatch.setitem(sys.modules, "jax", None)
+    for needs in (d5fw.load, lambda: d5.optimizers.OptaxOptimizer("adam", learning_rate=0.1)):
+        with pytest.raises(ConfigurationError, match=r"pip install 'd5ray\[jax\]'"):
+            needs()

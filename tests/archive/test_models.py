@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 from torch import nn
 
 import d5ray as d5
-from d5ray.archive.models import export_model
+from d5ray.archive.models import export_all, export_model
 from d5ray.errors import AgentError, ConfigurationError, StorageError
-from d5ray.metrics.record.model_state import ModelState, kept_model
+from d5ray.metrics.record.model_state import ModelState, kept_model, mean_of
 from tests.archive.trained_models import Awkward
 from tests.conftest import d5ray
 from tests.distributed.every_optimizer import EVERY, SERVERED, Entry
@@ -126,6 +126,20 @@ def test_the_recorded_accuracy_is_that_of_the_model_in_pytorch_and_onnxruntime(
     assert accuracy(in_onnxruntime(path)) == pytest.approx(recorded(found), abs=2e-3)  # other kernels
 
 
+def test_every_file_holds_the_model_that_was_evaluated(run: d5.Run, tmp_path: Path) -> None:
+    """safetensors, torch.save and ONNX, read by their own libraries."""
+    written = {
+        to: export_model(run, to, tmp_path / f"model.{to}") for to in ("safetensors", "state_dict", "onnx")
+    }
+    wanted = recorded(run)
+    assert wanted > 0.5
+    for tensors in (load_file(written["safetensors"]), torch.load(written["state_dict"], weights_only=True)):
+        module = Awkward()
+        module.load_state_dict(tensors)
+        assert accuracy(in_torch(module.eval())) == pytest.approx(wanted, abs=1e-9)
+    assert accuracy(in_onnxruntime(written["onnx"])) == pytest.approx(wanted, abs=1e-9)
+
+
 def test_a_state_dict_is_the_modules_own(run: d5.Run) -> None:
     """The names, shapes and types of `Awkward().state_dict()`, tied weights under both names, frozen ones."""
     own, found = Awkward().state_dict(), run.state_dict()
@@ -212,6 +226,44 @@ def test_the_servers_model_is_what_they_hold() -> None:
     assert not torch.equal(first["head.weight"], served["head.weight"])
 
 
+def test_whoever_looks_at_the_servers_in_the_midst_of_a_simulation_changes_nothing() -> None:
+    """Their model between two steps, with the numbers of the run without the look."""
+
+    class Looks(d5.Event):
+        def after_step(self, moment: d5.events.Moment) -> None:
+            if moment.rank == 1:
+                seen.append(held[0].state_dict("servers")["head.weight"])
+
+    seen: list[torch.Tensor] = []
+    held: list[Any] = []
+    rows = []
+    for events in ((), Looks()):
+        with d5.simulate(experiment(SERVERED["ASGD"], servers=d5.Servers(shards=2), events=events)) as group:
+            held[:] = [group]
+            group.train(STEPS, progress=False)
+            last = group.state_dict("servers")["head.weight"]
+        rows.append(d5.Run(group.folder).row["parameters_sha256"])
+    assert rows[0] == rows[1]
+    assert len(seen) == STEPS and len({each.numpy().tobytes() for each in (*seen, last)}) > STEPS // 2
+
+
+def test_a_model_in_the_midst_of_a_training_is_that_after_its_last_step() -> None:
+    """An event sees the parameters that the group gives at that moment."""
+
+    class Looks(d5.Event):
+        def after_step(self, moment: d5.events.Moment) -> None:
+            if moment.rank == 1 and moment.step == 5:
+                taken.append((moment.executor.named_parameters(), held[0].state_dict(1)))
+
+    taken: list[Any] = []
+    held: list[Any] = []
+    with d5.simulate(experiment(RULES["D-PSGD"], events=Looks())) as group:
+        held.append(group)
+        group.train(STEPS, progress=False)
+    ((parameters, state),) = taken
+    assert all(np.array_equal(value, state[name].numpy()) for name, value in parameters.items())
+
+
 @pytest.mark.full
 def test_real_agents_give_their_models_while_they_train_and_after() -> None:
     """From another thread: always the state between two steps, equal on all agents of a synchronous rule."""
@@ -283,6 +335,22 @@ def test_a_run_keeps_no_model_where_that_is_said_and_says_so(settings: dict[str,
         found.state_dict()
 
 
+def test_the_numbers_of_a_run_do_not_depend_on_what_it_keeps(run: d5.Run) -> None:
+    """The same experiment by its hash, and the same parameters."""
+    other = trained(experiment(save_model="no"))
+    assert other.row["parameters_sha256"] == run.row["parameters_sha256"]
+
+
+def test_the_mean_of_bfloat16_is_one() -> None:
+    """Sums are float64: 256 + 1 would be 256 in bfloat16."""
+    import ml_dtypes  # noqa: PLC0415 - beside NumPy
+
+    values = [np.array([number], ml_dtypes.bfloat16) for number in (256, 1, 1, 2)]
+    mean = mean_of([ModelState({"x": value}, "torch", (1,), 2, 1, "") for value in values])
+    assert mean.tensors["x"].dtype == ml_dtypes.bfloat16 and float(mean.tensors["x"][0]) == 65.0
+    assert mean.state_dict()["x"].dtype == torch.bfloat16
+
+
 # -- the command, and wrong input --------------------------------------------------------------------------
 
 
@@ -307,6 +375,13 @@ def test_a_model_that_does_not_fit_on_the_disk_leaves_no_part_of_a_file(
     with pytest.raises(StorageError, match="as large as a file may be"), file_size_limit(4096):
         export_model(run, to, tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("to", "name"), [("onnx", "x.pt"), ("state_dict", "x.safetensors")])
+def test_a_file_is_not_called_as_another_formats(to: str, name: str, run: d5.Run, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=f"no name of a file of --to {to}: let it end with"):
+        export_model(run, to, tmp_path / name)
+    assert export_model(run, to, tmp_path / "new" / "model").is_file()
 
 
 class Untied(Awkward):
@@ -350,15 +425,44 @@ def test_tensors_of_another_model_are_refused_by_name(run: d5.Run) -> None:
         assert said in str(caught.value)
 
 
-def test_every_file_holds_the_model_that_was_evaluated(run: d5.Run, tmp_path: Path) -> None:
-    """safetensors, torch.save and ONNX, read by their own libraries."""
-    written = {
-        to: export_model(run, to, tmp_path / f"model.{to}") for to in ("safetensors", "state_dict", "onnx")
-    }
-    wanted = recorded(run)
-    assert wanted > 0.5
-    for tensors in (load_file(written["safetensors"]), torch.load(written["state_dict"], weights_only=True)):
-        module = Awkward()
-        module.load_state_dict(tensors)
-        assert accuracy(in_torch(module.eval())) == pytest.approx(wanted, abs=1e-9)
-    assert accuracy(in_onnxruntime(written["onnx"])) == pytest.approx(wanted, abs=1e-9)
+def test_a_file_of_other_tensors_is_no_kept_model(run: d5.Run, tmp_path: Path) -> None:
+    from safetensors.numpy import save_file  # noqa: PLC0415 - for this alone
+
+    save_file({"x": np.zeros(3)}, tmp_path / "x.safetensors")
+    with pytest.raises(StorageError, match="holds tensors, but no model that a run kept"):
+        ModelState.read(tmp_path / "x.safetensors")
+    (tmp_path / "y.safetensors").write_bytes(b"1234")
+    with pytest.raises(StorageError, match="is not a file in the format of safetensors"):
+        ModelState.read(tmp_path / "y.safetensors")
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(run: d5.Run, tmp_path: Path) -> None:
+    """A type that the format lacks, half-way: neither the file nor a part of it is there."""
+    state = kept_model(run.folder)
+    odd = ModelState({**state.tensors, "odd": np.zeros(3, np.longdouble)}, "numpy", (1,), 2, 1, "")
+    with pytest.raises(StorageError, match="odd is an array of"):
+        odd.write(tmp_path / "model.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_models_of_a_series_go_side_by_side(run: d5.Run, tmp_path: Path) -> None:
+    """A run alone is one file, wherever it is told to go."""
+    assert export_all(run, "safetensors", tmp_path / "a") == {run.name: tmp_path / "a"}
+
+
+@pytest.mark.parametrize("rank", ["sum", 1.5, True])
+def test_whose_model_is_checked(rank: Any) -> None:
+    with d5.simulate(experiment(agents=2, topology=None)) as group:
+        with pytest.raises(ConfigurationError, match="one of 'agent', 'mean', 'servers'"):
+            group.state_dict(rank)
+        with pytest.raises(ConfigurationError, match="has no parameter servers"):
+            group.state_dict("servers")
+        with pytest.raises(AgentError, match="there is no model 2"):
+            group.state_dict(2)
+
+
+def test_a_model_of_servers_needs_some() -> None:
+    with pytest.raises(ConfigurationError, match="save_model is 'servers', and AllreduceSGD"):
+        experiment(save_model="servers")
+    with pytest.raises(ConfigurationError, match="save_model"):
+        experiment(save_model="all")

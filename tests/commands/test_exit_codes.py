@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -21,16 +22,27 @@ from tests.patience import patience
 PARTS = "FIXED = {}\nMUTABLE = {}\nMETRICS = []\n"
 UNREACHED = {  # what a recipe does while it is loaded, or when the program ends -> the exit code
     "import sys; sys.exit(0)": 3,
+    "import sys; sys.exit()": 3,
+    "import sys; sys.exit(1)": 3,
+    "raise SystemExit(0)": 3,
     "import os; os._exit(0)": 3,
+    "import os; os._exit(1)": 3,
     "import os, threading; t = threading.Thread(target=os._exit, args=(0,)); t.start(); t.join()": 3,
     "import atexit, os; atexit.register(os._exit, 0)": 3,
     "raise KeyboardInterrupt": 130,
     "raise MemoryError": 3,
+    "raise BaseException('odd')": 3,
+    "raise GeneratorExit": 3,
 }
 
 
+QUICK = ("import sys; sys.exit(0)", "import os; os._exit(0)", "raise KeyboardInterrupt")
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("line", UNREACHED)
+@pytest.mark.parametrize(
+    "line", [line if line in QUICK else pytest.param(line, marks=pytest.mark.slow) for line in UNREACHED]
+)
 def test_a_recipe_that_ends_the_program_reaches_no_verdict(line: str, tmp_path: Path) -> None:
     """Whatever code it asks for; one line says so."""
     file = tmp_path / "mine.py"
@@ -100,9 +112,28 @@ def test_what_the_users_own_code_raises_in_an_agent_is_one_line_that_names_it(tm
     assert "Traceback" not in done.err and "Traceback (most" in Path(where).read_text()
 
 
+def test_a_traceback_goes_to_the_folder_of_the_run(tmp_path: Path) -> None:
+    """Of an error within a run; once, also where it is asked for again; elsewhere where that is not there."""
+    (tmp_path / "run").mkdir()
+    error = ValueError("wrong")
+    assert (
+        tracebacks.keep(error, tmp_path / "run")
+        == tracebacks.keep(error)
+        == tmp_path / "run" / tracebacks.NAME
+    )
+    assert "ValueError: wrong" in (tmp_path / "run" / tracebacks.NAME).read_text()
+    other = tracebacks.keep(ValueError("other"), tmp_path / "nowhere")
+    assert other is not None and other.parent.name == "errors"
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("arguments", [("list", "--json"), ("show", "r")])
-def test_output_that_cannot_be_written_is_an_error(arguments: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(("list",), "No space left"), (("list", "--json"), "No space left"), (("show", "r"), "No space left")],
+)
+def test_output_that_cannot_be_written_is_an_error(
+    arguments: tuple[str, ...], words: str, tmp_path: Path
+) -> None:
     """Standard output on a full disk: exit code 3, and not Python's 1 or 120."""
     finished(tmp_path / "runs", "r", seed=1, verdict="PASS")
     with Path("/dev/full").open("w") as full:
@@ -111,7 +142,17 @@ def test_output_that_cannot_be_written_is_an_error(arguments: tuple[str, ...], t
             stdout=full, stderr=subprocess.PIPE, text=True, env=os.environ | {"D5RAY_HOME": str(tmp_path)},
         )  # fmt: skip
     assert done.returncode == 3
-    assert "No space left" in done.stderr and "Traceback" not in done.stderr
+    assert words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_json_goes_into_a_file(tmp_path: Path) -> None:
+    """Which can be sought in, while standard error is a pipe."""
+    with (tmp_path / "list.json").open("w+") as file:
+        command = [sys.executable, "-m", "d5ray", "list", "--json"]
+        done = subprocess.run(command, stdout=file, stderr=subprocess.PIPE, text=True, check=False)
+        file.seek(0)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "digits_lenet" in json.load(file)
 
 
 @pytest.mark.full
@@ -132,11 +173,32 @@ def test_a_reader_that_leaves_and_a_terminal_without_letters_change_nothing(tmp_
     assert "PASS" in plain.out and "\\u2013" in plain.out
 
 
+def test_a_reader_of_the_help_that_leaves_is_no_error() -> None:
+    """As of `d5ray --help | head`: nothing is said, and the exit code is that of SIGPIPE."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "d5ray", "--help"], stdout=writing, stderr=subprocess.PIPE, text=True
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("arguments", [("run",), ("run", "x", "--sed", "1"), ("shwo",), ("report",)])
+def test_a_command_that_is_no_command_is_an_error(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    """Exit code 3: click's own 2 would mean that nothing was decided."""
+    done = d5ray(*arguments, env={"D5RAY_HOME": str(tmp_path)})
+    assert done.code == 3, done
+    assert done.err.startswith("error: ")
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("line", "words"),
     [
         ("import helper", "SyntaxError: invalid syntax (helper.py, line 1)"),
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
     ],
 )
@@ -154,7 +216,7 @@ def test_a_recipe_that_cannot_be_loaded_is_one_line_and_a_file(line: str, words:
     assert "mine.py" in Path(told.rpartition(" is in ")[2]).read_text()
 
 
-@pytest.mark.parametrize("module", ["psutil", "pyarrow"])
+@pytest.mark.parametrize("module", ["psutil", "typer", "rich", "pyarrow"])
 def test_a_package_that_cannot_be_imported_is_one_line_and_a_file(module: str, tmp_path: Path) -> None:
     """Such as a file of the user's that has its name: exit code 3, and not Python's 1, which means FAIL."""
     odd = "an odd\\x1b thing"
@@ -178,7 +240,7 @@ def without_rights(*arguments: str, home: Path) -> "subprocess.CompletedProcess[
 
 @pytest.mark.full
 @pytest.mark.skipif(not os.getuid() and shutil.which("setpriv") is None, reason="root may read everything")
-@pytest.mark.parametrize("closed", ["r/runs.parquet", "."])
+@pytest.mark.parametrize("closed", ["r", "r/runs.parquet", "r/samples.parquet", "."])
 def test_what_may_not_be_read_breaks_no_rule(closed: str, tmp_path: Path) -> None:
     """`d5ray check` of a run that another user has closed: an error that names it, and no FAIL."""
     finished(tmp_path / "runs", "r", seed=1, verdict="PASS")
@@ -195,7 +257,7 @@ def test_what_may_not_be_read_breaks_no_rule(closed: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-@pytest.mark.parametrize("name", ["samples.arrows", "runs.parquet"])
+@pytest.mark.parametrize("name", ["samples.parquet", "samples.arrows", "runs.parquet"])
 def test_a_pipe_or_folder_in_the_place_of_a_table_is_an_error(
     make: Callable[[Path], None], name: str, tmp_path: Path
 ) -> None:
@@ -226,7 +288,9 @@ finish(app)
     ("first", "said"),
     [
         ("", "print('hello')"),
+        ("", "os.write(1, b'hello')"),
         ("", "subprocess.run(['echo', 'hello'])"),
+        ("", "sys.stdout.write('hello')"),
         ("print('hello')", "pass"),  # as at the top of a recipe that is run as a program
     ],
 )

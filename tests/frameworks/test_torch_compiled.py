@@ -38,6 +38,31 @@ def batch(size: int = 10) -> tuple[Array, Array]:
     return generator.standard_normal((size, 6)).astype(np.float32), generator.integers(0, 4, size)
 
 
+@pytest.mark.slow
+def test_steps_are_those_without_compilation() -> None:
+    """Loss, gradients, statistics and what Dropout draws, for two sizes; also when the buffers have moved."""
+    executor, other = made(), made(compile=True)
+    given: list[Array] = []
+
+    def allocate(elements: int, kind: str) -> Array:
+        given.append(np.empty(elements, kind))
+        return given[-1]
+
+    for step, size in enumerate((10, 10, 7, 10)):
+        if step == 3:
+            other.use_buffers(allocate)
+        loss = executor.inference_and_backprop(*batch(size))
+        assert other.inference_and_backprop(*batch(size)) == pytest.approx(loss, rel=1e-5)
+        torch.testing.assert_close(other.gradients, executor.gradients, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(other.untrained, executor.untrained, rtol=1e-5, atol=1e-6)
+        assert [int(each) for each in other.counters] == [step + 1]
+        for each in (executor, other):
+            each.parameters.sub_(0.1 * each.gradients)
+    assert other.parameters.data_ptr() == given[0].ctypes.data
+    assert other.gradients.data_ptr() == given[1].ctypes.data
+    assert executor.state_dict().keys() == other.state_dict().keys()
+
+
 def test_gradients_that_the_compiler_gets_wrong_are_an_error() -> None:
     """One tensor of zeros among right ones is found; rounding is not, nor a gradient that is only that."""
     from d5ray.frameworks.torch.compiled import CompiledForward  # noqa: PLC0415 - imports PyTorch's compiler
@@ -56,6 +81,25 @@ def test_gradients_that_the_compiler_gets_wrong_are_an_error() -> None:
         ConfigurationError, match=r"gradients: that of first has the norm 0, .* leave compile"
     ):
         compiled.compare(slots, right, wrong, half=False)
+
+
+@pytest.mark.slow
+def test_a_model_is_compiled_right_or_refused() -> None:
+    """LeNet: PyTorch 2.13 gives its convolutions no gradients for this batch, which must not go unseen."""
+    arguments: dict[str, Any] = {
+        "sample_shape": (1, 28, 28), "classes": 10, "loss": SoftmaxCrossEntropyLoss(), "seed": 1, "threads": 1
+    }  # fmt: skip
+    generator = np.random.default_rng(0)
+    inputs = generator.standard_normal((16, 1, 28, 28)).astype(np.float32)
+    labels = generator.integers(0, 10, 16)
+    executor, plain = from_model("lenet", {}, compile=True, **arguments), from_model("lenet", {}, **arguments)
+    plain.inference_and_backprop(inputs, labels)
+    try:
+        executor.inference_and_backprop(inputs, labels)
+    except ConfigurationError as error:
+        assert "wrong gradients" in str(error)
+    else:
+        torch.testing.assert_close(executor.gradients, plain.gradients, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.full

@@ -44,9 +44,25 @@ class Clamped(Net):
         self.back.weight.data = self.back.weight.data.clamp(-0.3, 0.3)
 
 
+class UnitRows(Net):
+    def before(self) -> None:
+        with torch.no_grad():
+            self.head.weight.data = nn.functional.normalize(self.head.weight, dim=1)
+
+
 class Replaced(Net):
     def before(self) -> None:
         self.back.weight = nn.Parameter(self.back.weight.detach().clamp(-0.3, 0.3))
+
+
+class Transposed(Net):
+    def before(self) -> None:
+        self.expert.weight.data = self.expert.weight.data.t()
+
+
+class WithoutGradient(Net):
+    def before(self) -> None:
+        self.back.weight.grad = None
 
 
 class Frozen(Net):
@@ -99,6 +115,11 @@ def freeze(module: nn.Module, step: int) -> None:
     module.get_submodule("back").requires_grad_(step not in (2, 3))
 
 
+def put_data(module: nn.Module, step: int) -> None:
+    weight = module.get_parameter("head.weight")
+    weight.data = 0.5 * weight.data
+
+
 def change_in_place(module: nn.Module, step: int) -> None:
     with torch.no_grad():
         module.get_parameter("head.weight").mul_(0.5)
@@ -121,10 +142,15 @@ STATELESS = ("SGD",)  # with which an optimizer that is made anew at each step i
 CHANGES: dict[str, tuple[Any, Act | None, bool]] = {
     "as it is": (Net, None, False),
     "data in a pass": (Clamped, None, False),
+    "unit rows in a pass": (UnitRows, None, False),
+    "transposed in a pass": (Transposed, None, False),
+    "no gradient in a pass": (WithoutGradient, None, False),
     "a new parameter in a pass": (Replaced, None, True),
+    "released": (Frozen, release, False),
     "released and tied": (Tied, release, False),
     "frozen for two steps": (Net, freeze, False),
     "frozen in a pass": (FrozenInAPass, None, False),
+    "data after a step": (Net, put_data, False),
     "in place after a step": (Net, change_in_place, False),
     "a new parameter after a step": (Net, put_parameter, True),
     "pruned after a step": (Net, pruned, False),
@@ -156,8 +182,11 @@ FEEDBACK = d5.compression.ErrorFeedback(d5.compression.Identity())
 GROUPS: dict[str, dict[str, Any]] = {
     "real": {"real": True},
     "overlapped": {"real": True, "distributed": d5.optimizers.OverlappedAllreduceSGD(64)},
+    "overlapped, simulated": {"distributed": d5.optimizers.OverlappedAllreduceSGD(64)},
     "sharded": {"real": True, "distributed": d5.optimizers.ShardedAllreduceSGD},
+    "sharded, simulated": {"distributed": d5.optimizers.ShardedAllreduceSGD},
     "a growing batch": {"distributed": d5.optimizers.GrowingBatch((100,))},
+    "socket": {"real": True, "communicator": "socket"},
     "in pieces": {"accumulate": 2, "batch_size": 2},
     "compressed": {"distributed": d5.optimizers.CompressedSGD(d5.compression.Identity())},
     "with feedback": {"real": True, "distributed": d5.optimizers.CompressedSGD(FEEDBACK)},
@@ -212,7 +241,9 @@ REFUSED: dict[str, tuple[Any, Act | None, Any, dict[str, Any], str]] = {
         r"'back.weight' was \(6, 4\).*is \(5, 4\)",
     ),
     "another type": (Net, widen, None, {}, "torch.float64"),
+    "data at servers": (Clamped, None, None, SERVED, "'back.weight'.*parameter servers hold"),
     "in place at servers": (InPlace, None, None, SERVED, "in its forward pass.*parameter servers hold"),
+    "released at servers": (Frozen, release, None, SERVED, "released parameters.*servers"),
     "decay at servers": (Net, None, "AdamW", SERVED, "'unused.weight' got no gradient.*weight decay"),
     "momentum at servers": (Net, None, "momentum", SERVED, "'gain' got no gradient.*momentum"),
 }  # fmt: skip
@@ -282,18 +313,28 @@ def test_a_run_goes_on_from_a_checkpoint_after_a_release(tmp_path: Path) -> None
         assert found[name].tobytes() == value.tobytes(), name
 
 
-@pytest.mark.parametrize("agents", [1, 3])
-def test_sparse_gradients_train_as_under_pytorch(agents: int) -> None:
-    own, of_torch = RULES["SGD"]
-    found, batches, _ = trained(Bags, own, samples(tokens=7), agents=agents)
-    check_same(found, plain(Bags, of_torch, batches), tolerance=1e-4)
-
-
 class Released(d5.Event):
     """Releases everything after the second step."""
 
     def after_step(self, moment: Any) -> None:
         release(module_of(moment.executor), moment.step)
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.back, self.out, self.unused = nn.Linear(4, 6), nn.Linear(6, 3), nn.Linear(2, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.out(torch.tanh(self.back(inputs)))
+        return scores
+
+
+def normalized() -> nn.Module:
+    made = Small()
+    nn.utils.parametrizations.spectral_norm(made.back)
+    nn.utils.parametrizations.weight_norm(made.out)
+    return made
 
 
 class Bags(nn.Module):
@@ -306,3 +347,22 @@ class Bags(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         scores: torch.Tensor = self.out(self.table(inputs))
         return scores
+
+
+KINDS: dict[str, tuple[Any, int, str]] = {  # with tokens, and the rule
+    "scripted": (lambda: torch.jit.script(Small()), 0, "AdamW"),
+    "spectral and weight norm": (normalized, 0, "AdamW"),
+    "sparse gradients": (Bags, 7, "SGD"),
+    "wrapped": (lambda: nn.DataParallel(Small()), 0, "AdamW"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("agents", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_modules_of_every_kind_train_as_under_pytorch(kind: str, agents: int) -> None:
+    """Scripted, parametrized, sparse, wrapped ones."""
+    module, tokens, rule = KINDS[kind]
+    own, of_torch = RULES[rule]
+    found, batches, _ = trained(module, own, samples(tokens=tokens), agents=agents)
+    check_same(found, plain(module, of_torch, batches), tolerance=1e-4)

@@ -1,5 +1,6 @@
 """Claims about precisions under PyTorch: float32 master weights, gradients within rounding, a loss scale"""
 
+from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.frameworks.torch.precision import GROWS_AFTER, LossScale
+from d5ray.networks.device import GPUDevice
 from d5ray.ops.losses.function_loss import FunctionLoss
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
@@ -91,9 +93,11 @@ def test_parameters_gradients_and_products_have_their_types(
     }
 
 
+Named = namedtuple("Named", ["scores", "shape"])
 FORMS: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]] = {
     "tensor": (lambda scores: scores, lambda output: output),
     "nested": (lambda scores: {"heads": ([scores], 3)}, lambda output: output["heads"][0][0]),
+    "named": (lambda scores: Named(scores, scores.shape), lambda output: output.scores),
 }
 
 
@@ -172,6 +176,29 @@ def test_the_scale_grows_after_many_passes_and_is_part_of_the_state() -> None:
     assert other._passes == 1
 
 
+def test_a_loss_that_is_no_number_ends_the_search() -> None:
+    """Nothing is computed again for ever: the run sees the loss, and ends."""
+    nothing = FunctionLoss(lambda scores, labels: scores.sum() * float("nan"))
+    executor = made(loss=nothing, precision="float16")
+    assert np.isnan(executor.inference_and_backprop(*batch()))
+    assert executor._precision.scale is not None and executor._precision.scale.value == 2**16
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_ranges_are_announced_when_their_gradients_are_right(precision: str) -> None:
+    """Under float16 after the check, each once, and what is announced is the gradient."""
+    executor = made(precision=precision)
+    _, gradient = gradients(made(precision=precision), *batch())
+    ranges, seen = executor.buckets(256), []
+
+    def ready(begin: int, end: int) -> None:
+        assert torch.equal(executor.gradients[begin:end].double(), gradient[begin:end])
+        seen.append((begin, end))
+
+    executor.inference_and_backprop(*batch(), on_ready=ready)
+    assert tuple(seen) == ranges and len(seen) > 1
+
+
 # -- what is refused -----------------------------------------------------------------------------------------
 
 
@@ -179,7 +206,9 @@ def test_the_scale_grows_after_many_passes_and_is_part_of_the_state() -> None:
     ("make", "said"),
     [
         (lambda: made(precision="tf32"), "a type of NVIDIA's graphics processors"),
+        (lambda: made(precision="tf32", device=GPUDevice()), "PyTorch finds no GPU here"),
         (lambda: made(precision="half"), "did you mean 'float16'"),
+        (lambda: made(precision=torch.bfloat16), "did you mean 'bfloat16'"),
         (
             lambda: made(nn.Sequential(nn.Flatten(), nn.Linear(128, 5).double()), precision="bfloat16"),
             "the model's 1.weight is of torch.float64: convert the model with .float",
@@ -188,5 +217,7 @@ def test_the_scale_grows_after_many_passes_and_is_part_of_the_state() -> None:
 )
 def test_what_cannot_be_computed_so_is_refused(make: Callable[[], object], said: str) -> None:
     """By the precision's name, with what to do."""
+    if "no GPU" in said and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
     with pytest.raises(ConfigurationError, match=said):
         make()

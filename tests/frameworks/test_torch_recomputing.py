@@ -48,12 +48,28 @@ class Blocks(nn.Module):
         return scores
 
 
+class Own(Blocks):
+    """One that has a method for it, as Hugging Face's have."""
+
+    asked: Any = None
+
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: Any = None) -> None:
+        self.asked = gradient_checkpointing_kwargs
+
+
 def plain() -> nn.Module:
     """Layers in one Sequential, BatchNorm and Dropout among them."""
     layers: list[nn.Module] = []
     for width in (6, 12, 12, 12):
         layers += [nn.Linear(width, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.3)]
     return nn.Sequential(*layers, nn.Linear(12, 4))
+
+
+def nested() -> nn.Module:
+    """Blocks in a Sequential in a module."""
+    return nn.Sequential(
+        nn.Linear(6, 12), nn.Sequential(Block(12), nn.BatchNorm1d(12), Block(12)), nn.Linear(12, 4)
+    )
 
 
 def made(model: Any, **options: Any) -> TorchExecutor:
@@ -68,7 +84,7 @@ def batch(size: int = 10) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("model", [Blocks, plain])
+@pytest.mark.parametrize("model", [Blocks, plain, nested])
 def test_loss_gradient_and_statistics_are_the_same_to_the_last_bit(model: Any, precision: str) -> None:
     """With Dropout, whose masks are drawn again, and BatchNorm, whose statistics count once; step by step."""
     executor, other = made(model, precision=precision), made(model, recompute=True, precision=precision)
@@ -82,6 +98,40 @@ def test_loss_gradient_and_statistics_are_the_same_to_the_last_bit(model: Any, p
             each.parameters.sub_(0.1 * each.gradients)
     assert executor.evaluate(*batch()) == other.evaluate(*batch())
     assert executor.state_dict().keys() == other.state_dict().keys()
+
+
+def test_announced_gradients_are_complete() -> None:
+    """Each parameter's gradient arrives once, also where its layer is computed twice."""
+    executor, other = made(Blocks), made(Blocks, recompute=True)
+    executor.inference_and_backprop(*batch())
+    ranges, seen = other.buckets(64), []
+
+    def ready(begin: int, end: int) -> None:
+        assert torch.equal(executor.gradients[begin:end], other.gradients[begin:end])
+        seen.append((begin, end))
+
+    other.inference_and_backprop(*batch(), on_ready=ready)
+    assert tuple(seen) == ranges
+
+
+def test_parts_are_computed_twice() -> None:
+    """Every block once more in the backward pass, and none in an evaluation."""
+    executor, calls = made(Blocks, recompute=True), []
+    blocks: Any = executor.module.blocks
+    for block in blocks:
+        block.up.register_forward_hook(lambda *_: calls.append(1))
+    executor.inference_and_backprop(*batch())
+    assert len(calls) == 2 * 3
+    executor.evaluate(*batch())
+    assert len(calls) == 3 * 3
+
+
+def test_a_models_own_way_is_taken() -> None:
+    """The method that models of Hugging Face have is called, and nothing else is done."""
+    executor = made(Own, recompute=True)
+    assert executor.module.asked == {"use_reentrant": False}
+    blocks: Any = executor.module.blocks
+    assert "forward" not in vars(blocks[0])
 
 
 @pytest.mark.full

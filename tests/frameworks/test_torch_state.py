@@ -94,21 +94,46 @@ def test_who_goes_on_from_a_checkpoint_has_what_is_frozen_there(rule: Any, tmp_p
         assert bits_of(group) == first
 
 
-LATE = {"ASGD": (d5.optimizers.ASGD(), None), "AD-PSGD": (d5.optimizers.ADPSGD(), d5.topologies.Ring(3))}
+LATE = {
+    "ASGD": (d5.optimizers.ASGD(), None),
+    "AD-PSGD": (d5.optimizers.ADPSGD(), d5.topologies.Ring(3)),
+}
 
 
+@pytest.mark.parametrize(
+    "real", [False, pytest.param(True, marks=pytest.mark.full)], ids=["simulated", "real"]
+)
 @pytest.mark.parametrize("rule", LATE)
-def test_who_joins_late_has_the_others_untrained_state(rule: str) -> None:
+def test_who_joins_late_has_the_others_untrained_state(rule: str, real: bool) -> None:
     """Frozen parameters and buffers of every type, to the bit, by servers and by windows."""
     distributed, topology = LATE[rule]
-    late = d5.faults.Late(agent=2, seconds=0.005)
-    with d5.simulate(drawn_run(distributed=distributed, topology=topology, late=late)) as group:
-        group.train(steps=30, progress=False)
+    seconds = 1.0 if real else 0.005
+    wanted = drawn_run(
+        distributed=distributed, topology=topology, late=d5.faults.Late(agent=2, seconds=seconds),
+        slow=(d5.faults.Slowdown(agent=0, factor=300),) if real else (),
+    )  # fmt: skip
+    started: Any = d5.launch(wanted, quiet=True) if real else d5.simulate(wanted)
+    with started as group:
+        group.train(steps=36 if real else 30, progress=False)
         found = bits_of(group)
         events = group.tables()["events"].to_pylist()
     assert any(each["name"] == "joined" and each["rank"] == 2 and each["step"] > 0 for each in events)
     for name in ("frozen", "table", "halves", "order", "mask", "rotation"):
         assert len({each[name] for each in found}) == 1, name
+
+
+def test_frozen_parameters_that_differ_later_are_found() -> None:
+    """The comparison of agents that train one model covers what is not trained."""
+
+    def spoil(module: nn.Module, step: int) -> None:
+        if step == 2 and not spoilt:
+            spoilt.append(step)
+            with torch.no_grad():
+                module.get_parameter("frozen")[0, 0] += 1
+
+    spoilt: list[int] = []
+    with pytest.raises(d5.D5Error, match="parameters differ after step 5"):
+        trained(Drawn, RULES["SGD"][0], agents=3, steps=5, act=spoil)
 
 
 # -- buffers ----------------------------------------------------------------------------------------------
@@ -158,8 +183,10 @@ def test_running_statistics_do_not_depend_on_how_often_is_evaluated() -> None:
     """Those that are given out at the end are the mean of the agents' own, as each of them gathered it."""
     found = []
     for epochs_evaluated in (False, True):
+        data = samples()
         experiment = d5.Experiment(
-            Ordinary, samples(), d5.optimizers.SGD(0.1), agents=3, batch_size=4, epochs=4, monitor_seconds=0
+            model=Ordinary, dataset=data, optimizer=d5.optimizers.SGD(0.1), agents=3, batch_size=4, epochs=4,
+            monitor_seconds=0, evaluate=True,
         )  # fmt: skip
         with d5.simulate(experiment) as group:
             for _ in range(4 if epochs_evaluated else 1):
@@ -231,7 +258,9 @@ def evaluated(made: nn.Module) -> nn.Module:
 
 MODES: dict[str, tuple[Any, bool]] = {
     "a class": (Watched, True),
+    "in training mode": (Watched(), True),
     "in evaluation mode": (evaluated(Watched()), True),
+    "made in evaluation mode": (lambda: evaluated(Watched()), True),
     "partly in evaluation mode": (FrozenBackbone, False),
     "with a train() of its own": (KeepsBackboneFrozen().train(), False),
 }
@@ -250,6 +279,19 @@ def test_passes_are_in_the_modes_of_plain_pytorch(mode: str) -> None:
     assert kept[0].modes.count((True, back, True)) == 7
     assert kept[0].modes.count((False, False, False)) >= 2
     assert len(kept[0].modes) == kept[0].modes.count((False, False, False)) + 7
+
+
+def test_an_event_says_that_a_model_was_in_evaluation_mode() -> None:
+    """One of every agent, and none for others."""
+    for module, expected in ((evaluated(Watched()), 2), (Watched(), 0), (FrozenBackbone(), 0)):
+        experiment = d5.Experiment(
+            model=module, dataset=samples(), optimizer=d5.optimizers.SGD(0.1), agents=2, batch_size=4,
+            monitor_seconds=0,
+        )  # fmt: skip
+        with d5.simulate(experiment) as group:
+            group.train(steps=1, progress=False)
+            names = group.tables()["events"]["name"].to_pylist()
+        assert names.count("model_changed") == expected
 
 
 class Table(nn.Module):
@@ -287,8 +329,13 @@ class OwnGradients(Forces):
             return super().forward(inputs)
 
 
+class Lazy(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.LazyLinear(6), nn.LazyBatchNorm1d(), nn.Tanh(), nn.Linear(6, 3))
+
+
 @pytest.mark.parametrize("around", [torch.enable_grad, torch.no_grad])
-@pytest.mark.parametrize("module", [Table, OwnGradients, Ordinary])
+@pytest.mark.parametrize("module", [Table, Forces, OwnGradients, Lazy, Ordinary])
 @pytest.mark.parametrize("agents", [1, 3])
 def test_first_passes_and_surroundings_do_not_matter(
     module: Callable[[], nn.Module], agents: int, around: Any
@@ -300,6 +347,17 @@ def test_first_passes_and_surroundings_do_not_matter(
     with torch.enable_grad():
         torch.manual_seed(5)
         first = module()
+        if module is Lazy:
+            first.eval()(torch.zeros(2, 4))
         expected = plain(first.train(), of_torch, batches)
     names = [name for name in expected if "running" not in name]  # averaged, and not the first one's
     check_same({name: found[name] for name in names}, {name: expected[name] for name in names})
+
+
+def test_a_model_of_doubles_is_refused_with_the_reason() -> None:
+    """Samples are float32, which it does not take; and with precision='float64' it is trained."""
+    module = Ordinary().double()
+    with pytest.raises(d5.D5Error, match=r"torch\.float64.*samples are torch\.float32.*precision='float64'"):
+        trained(module, RULES["SGD"][0])
+    found, *_ = trained(module, RULES["SGD"][0], precision="float64")
+    assert found["0.weight"].dtype == np.float64

@@ -45,6 +45,13 @@ def test_what_only_a_removed_node_read_goes_with_it() -> None:
     assert list(network.parameters) == ["w"]  # which the product still reads
 
 
+def test_a_tensor_that_nobody_has_read_yet_stays() -> None:
+    network = branches()
+    network.add_parameter("later", np.ones(3, np.float32))
+    network.bypass("left")
+    assert set(network.parameters) == {"w", "later"}
+
+
 def test_an_edge_can_be_laid_and_taken_up() -> None:
     network = branches()
     network.add_edge("h", "sum", 2)  # a Sum takes any number
@@ -67,6 +74,16 @@ def test_an_optional_input_becomes_empty_and_a_needed_one_cannot() -> None:
         network.remove_edge("w", "dense")
     with pytest.raises(ConfigurationError, match=r"does not read 'a': it reads 'y', 'w'"):
         network.remove_edge("a", "dense")
+
+
+def test_an_input_between_others_can_be_left_out() -> None:
+    network = Network()
+    network.add_input("x", TensorDescriptor("float32", (4,)))
+    network.add_constant("low", np.float32(0))
+    network.add_constant("high", np.float32(1))
+    network.add_node(Node("Clip", ("x", "low", "high"), ("y",), name="clip"))
+    network.remove_edge("low", "clip")
+    assert network.node("clip").inputs == ("x", "", "high")
 
 
 def test_an_edge_that_is_meant_must_be_said_where_there_are_two() -> None:
@@ -97,6 +114,16 @@ def test_a_changed_size_runs_through_everything_behind_it() -> None:
     assert list(network.parameters) == ["wide"]
 
 
+def test_a_changed_size_that_fits_nowhere_behind_names_the_node_there() -> None:
+    network = branches()
+    network.add_constant("three", np.ones(3, np.float32))
+    network.add_node(Node("Add", ("y", "three"), ("z",), name="behind"))
+    network.add_parameter("wide", np.ones((3, 5), np.float32))
+    with pytest.raises(ConfigurationError, match=r"behind \(Add\).*float32 \(batch, 5\).*float32 \(3,\)"):
+        network.add_edge("wide", "product", 1)
+    assert network.outputs["y"] == TensorDescriptor("float32", ("batch", 3))
+
+
 def test_a_constant_that_changes_changes_the_shapes_that_follow_from_it() -> None:
     network = branches()
     network.add_constant("target", np.array([3, -1]))
@@ -112,8 +139,13 @@ def test_one_node_is_replaced_by_several_and_they_take_names_after_it() -> None:
     assert structure(network)[1:3] == [("Neg", ("h",), ("n",)), ("Exp", ("n",), ("a",))]
     with pytest.raises(ConfigurationError, match=r"sum .Sum. reads the tensor 'a'.*nobody makes"):
         network.replace("left_Exp", Node("Exp", ("n",), ("other",)))
-    (one,) = network.replace("right", Node("Sigmoid", ("h",), ("b",)))
-    assert str(one) == "right (Sigmoid)" and network.producer("b") == one
+
+
+def test_one_node_takes_the_place_and_the_name_of_one() -> None:
+    network = branches()
+    (new,) = network.replace(network.node("left"), Node("Sigmoid", ("h",), ("a",)))
+    assert str(new) == "left (Sigmoid)"
+    assert network.producer("a") == new
 
 
 def test_who_read_a_bypassed_node_reads_what_it_read() -> None:
@@ -123,6 +155,15 @@ def test_who_read_a_bypassed_node_reads_what_it_read() -> None:
     network.bypass("sum")  # y, which it made, must go on being the output: another node makes it
     assert list(network.outputs) == ["y"]
     assert network.producer("y") is network.node("product")
+
+
+def test_a_bypass_that_would_rename_an_input_is_refused() -> None:
+    network = Network()
+    network.add_input("x", TensorDescriptor("float32", (2,)))
+    network.add_node(Node("Relu", ("x",), ("y",)))
+    network.add_output("y")
+    with pytest.raises(ConfigurationError, match="'y', an output of the network, of 'x'"):
+        network.bypass("Relu")
 
 
 def test_a_tensor_has_its_new_name_wherever_it_stands() -> None:
@@ -149,14 +190,22 @@ def test_several_changes_are_one_and_undone_as_one() -> None:
         network.add_node(Node("Sigmoid", ("h",), ("a",), name="new"))
     assert network.producer("a") is network.node("new")
     with pytest.raises(KeyError), network.changes():
-        network.add_node(Node("Transpose", ("y",), ("z",)))
-        assert network.descriptors["z"].shape == (3, "batch")
         network.remove_node("new")
         raise KeyError
-    assert "z" not in network.descriptors
     with pytest.raises(ConfigurationError, match="nobody makes"), network.changes():
         network.remove_node("new")
     assert sorted(structure(network)) == sorted([*before[:1], ("Sigmoid", ("h",), ("a",)), *before[2:]])
+
+
+def test_descriptors_can_be_asked_for_between_changes_and_all_is_still_undone() -> None:
+    network = branches()
+    before = structure(network)
+    with pytest.raises(KeyError), network.changes():
+        network.add_node(Node("Transpose", ("y",), ("z",)))
+        assert network.descriptors["z"].shape == (3, "batch")
+        raise KeyError
+    assert structure(network) == before
+    assert "z" not in network.descriptors
 
 
 def test_a_value_is_fed_to_what_holds_one_and_must_be_of_its_type() -> None:
@@ -218,9 +267,23 @@ def test_a_loss_that_does_not_fit_is_refused() -> None:
         ("no loss 'Softmax'", "Softmax", {}),
         ("has no tensor 'z'", "MeanSquaredError", {"scores": "z"}),
         ("a tensor 'y' already", "MeanSquaredError", {"labels": "y"}),
+        ("classes_axis=2", "SoftmaxCrossEntropyLoss", {"classes_axis": 2}),
     ]:
         with pytest.raises(ConfigurationError, match=said):
             network.add_loss(kind, **options)  # type: ignore[arg-type]
     network.add_output("h")
     with pytest.raises(ConfigurationError, match="has 2 outputs, 'y', 'h': say which"):
         network.add_loss()
+
+
+def test_inputs_and_outputs_come_and_go() -> None:
+    network = branches()
+    network.add_input("more", TensorDescriptor("int64", ()))
+    network.remove_input("more")
+    assert list(network.inputs) == ["x"]
+    with pytest.raises(ConfigurationError, match=r"product .MatMul. reads the tensor 'x'.*nobody makes"):
+        network.remove_input("x")
+    with pytest.raises(ConfigurationError, match="no output 'h'"):
+        network.remove_output("h")
+    with pytest.raises(ConfigurationError, match="output 'nothing' is made by no node"):
+        network.add_output("nothing")

@@ -1,13 +1,20 @@
 """Claims about campaigns of faults: equal seeds draw equal trials, and the judge sees what is wrong"""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import d5ray as d5
+from d5ray.errors import ConfigurationError
 from d5ray.recipes.engine.chaos import campaign as campaigns
+from d5ray.recipes.engine.chaos import judging
 from d5ray.recipes.engine.chaos.judging import (
     COMPLETES,
     DIES,
@@ -22,10 +29,10 @@ from d5ray.recipes.engine.chaos.judging import (
     judged,
 )
 from d5ray.recipes.engine.chaos.processes import Ended, ended
-from d5ray.recipes.engine.chaos.trials import VICTIMS, Trial, drawn
+from d5ray.recipes.engine.chaos.trials import VICTIMS, Trial, drawn, possible
 from tests.cases import of_this_week
-from tests.conftest import Head
-from tests.disks import mounted
+from tests.conftest import Head, marked
+from tests.disks import mounted, unshared
 
 EXPERIMENT = d5.Experiment("mlp", "digits", d5.optimizers.SGD(0.1), agents=3, batch_size=16)
 RECIPE = '''"""Three small agents"""
@@ -76,6 +83,31 @@ def test_equal_seeds_draw_equal_trials_and_every_pair_comes_alike() -> None:
     assert {trial.policy for trial in trials} == {"stop", "continue", "restart", "replace"}
 
 
+@pytest.mark.parametrize(
+    ("changes", "policies"),
+    [
+        ({}, ["stop", "continue", "restart", "replace"]),
+        ({"distributed": d5.optimizers.Hogwild()}, ["stop", "continue"]),
+        ({"agents": None, "mesh": d5.Mesh(replicas=2), "on_failure": "continue"}, ["continue"]),
+    ],
+)
+def test_policies_are_those_that_the_experiment_can_have(
+    changes: dict[str, Any], policies: list[str]
+) -> None:
+    """Agents that share one memory cannot be started again; a mesh keeps the one that it is given."""
+    assert possible(EXPERIMENT.with_values(**changes)) == policies
+
+
+def test_a_checkpoint_is_a_moment_where_there_are_checkpoints() -> None:
+    """And there alone: faults in the midst of it would never happen otherwise."""
+    draw: dict[str, Any] = {"steps": 50, "seconds": 3.0, "victims": ("agent",)}
+    found = drawn(EXPERIMENT.with_values(events=d5.events.Checkpoint(every_steps=10)), 90, 1, **draw)
+    assert {trial.about.during for trial in found} == {
+        None, "collective", "evaluation", "checkpoint", "recovery", "closing",
+    }  # fmt: skip
+    assert "checkpoint" not in {trial.about.during for trial in drawn(EXPERIMENT, 90, 1, **draw)}
+
+
 def test_two_faults_come_close_together() -> None:
     """Within a second, of any two victims; where a death ends the run, after that of the aggregator alone."""
     servers = EXPERIMENT.with_values(distributed=d5.optimizers.ASGD(), servers=d5.Servers(shards=2))
@@ -101,6 +133,21 @@ def test_a_disk_is_a_victim_like_others() -> None:
     for trial in full:
         trial.faults.check_real()
         assert d5.Faults.parse(repr(trial.faults)) == trial.faults
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"), [("fill_disk", "mount a small one"), ("fill_shared_memory", "one of its own")]
+)
+def test_what_others_need_is_refused_before_anything_runs(kind: str, wrong: str) -> None:
+    """The disk of the tests' runs is the machine's, and so is the shared memory."""
+    with pytest.raises(ConfigurationError, match=wrong):
+        campaigns.campaign("digits_lenet", trials=1, kinds=(kind,))
+
+
+def test_a_driver_never_stands_for_ever() -> None:
+    """Nobody could end such a run."""
+    for trial in drawn(EXPERIMENT, 60, 1, steps=9, seconds=1.0, victims=("driver",), kinds=("stop",)):
+        assert trial.about.seconds is not None
 
 
 @pytest.mark.parametrize(
@@ -188,6 +235,34 @@ def test_the_judge_compares_the_survivors_and_reads_the_folder(
     assert any("2 agents trained, and min_agents is 3" in each for each in found.wrong)
 
 
+@pytest.mark.parametrize("met", [True, False])
+def test_the_judge_tells_a_fault_that_met_nobody_from_one_that_was_survived(
+    met: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a policy nobody survives SIGTERM to an agent; one that came as the agent had ended is no wrong.
+
+    The run says so in an event. Where it does not, it went on without one of its agents, which is wrong.
+    """
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
+    with d5.simulate(EXPERIMENT) as group:
+        group.train(5, progress=False)
+    plan = d5.Faults().terminate(agent=2, during="evaluation")
+    detail = json.dumps(plan.planned[0].described)
+    told = [{"name": name, "detail": detail} for name in ("fault", *["fault_missed"] * (not met))]
+    read = judging._read
+
+    def with_faults(run: d5.Run | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        row, events = read(run)
+        return row, events + told
+
+    monkeypatch.setattr(judging, "_read", with_faults)
+    monkeypatch.setattr(judging, "_wrong_folder", lambda *given: ())  # what a simulation leaves
+    found = judged(of(plan), finished(0), EXPERIMENT, tmp_path, 9.0)
+    survived = "under on_failure='stop' it fails, but its status is 'completed' and its exit code 0"
+    assert (found.happened, found.missed) == (met, not met)
+    assert [each.partition(":")[0] for each in found.wrong] == [survived] * met
+
+
 def result(*wrong: str, did: bool = True) -> Judged:
     return Judged(of(d5.Faults().kill(agent=1, at_step=1)), "completed", did, not did, 1.0, wrong)
 
@@ -216,6 +291,23 @@ def test_a_process_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> No
     assert found.code is None
 
 
+def test_what_is_no_campaign_is_one_sentence() -> None:
+    """A recipe that trains no agents, a victim that is none."""
+    with pytest.raises(ConfigurationError, match="no training of agents"):
+        campaigns.campaign("scale_study", trials=1)
+    with pytest.raises(ConfigurationError, match="victims"):
+        drawn(EXPERIMENT, 1, 1, steps=1, seconds=1.0, victims=("conductor",))
+
+
+CAMPAIGN = """
+import json, sys
+from d5ray.recipes.engine.chaos.campaign import campaign
+found = campaign({!r}, **{!r})
+print(json.dumps(found.as_data()))
+sys.exit({{"PASS": 0, "FAIL": 1}}.get(found.verdict, 2))
+"""
+
+
 def endure(
     tmp_path: Path, text: str, trials: int, address: str | None, seed: int = SEED, **drawn_from: Any
 ) -> None:
@@ -235,16 +327,37 @@ def test_five_trials_end_as_promised(recipe: str, tmp_path: Path, head: Head) ->
 
 @pytest.mark.slow
 @pytest.mark.timeout(41 * TRIAL_SECONDS)
-@pytest.mark.parametrize("recipe", [WITHOUT_CHECKPOINTS, SERVERS], ids=["one model", "with servers"])
-def test_forty_trials_end_as_promised(recipe: str, tmp_path: Path) -> None:
-    """Each with an embedded Ray of its own, whose processes are victims, too; the rule is this week's."""
-    draw = of_this_week("rules that meet faults")
-    settings = {
-        "distributed": draw.choice(("AllreduceSGD", "DPSGD", "ADPSGD")),
-        "communicator": draw.choice(("shared_memory", "socket")),
-    }
-    drawn_from: dict[str, Any] = {"settings": settings} if recipe is not SERVERS else {}
-    endure(tmp_path, recipe, 40, None, victims=VICTIMS, **drawn_from)
+@pytest.mark.parametrize("recipe", [RECIPE, SERVERS], ids=["one model", "with servers"])
+def test_forty_trials_end_as_promised(recipe: str, tmp_path: Path, head: Head) -> None:
+    """At a cluster that they share."""
+    endure(tmp_path, recipe, 40, head.address)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(76 * TRIAL_SECONDS)
+@pytest.mark.parametrize(
+    ("rule", "communicator"),
+    [
+        ("AllreduceSGD", "shared_memory"),
+        ("AllreduceSGD", "socket"),
+        ("DPSGD", "shared_memory"),
+        ("ADPSGD", "socket"),
+    ],
+)
+def test_three_hundred_trials_without_servers_end_as_promised(
+    rule: str, communicator: str, tmp_path: Path
+) -> None:
+    """Each with an embedded Ray of its own, whose processes are victims, too; 75 of each pair."""
+    recipe = WITHOUT_CHECKPOINTS if rule == "ADPSGD" else RECIPE
+    settings = {"distributed": rule, "communicator": communicator}
+    endure(tmp_path, recipe, 75, None, victims=VICTIMS, settings=settings)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(201 * TRIAL_SECONDS)
+def test_two_hundred_trials_with_servers_end_as_promised(tmp_path: Path) -> None:
+    """Each with an embedded Ray of its own, whose processes are victims, too."""
+    endure(tmp_path, SERVERS, 200, None, victims=VICTIMS)
 
 
 @pytest.mark.slow
@@ -254,3 +367,36 @@ def test_trials_of_a_full_disk_end_as_promised(tmp_path: Path, monkeypatch: pyte
     with mounted(tmp_path / "disk", 64) as disk:
         monkeypatch.setenv("D5RAY_HOME", str(disk))
         endure(tmp_path, RECIPE, 20, None, kinds=("fill_disk",))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(21 * (TRIAL_SECONDS + 30))
+@pytest.mark.parametrize("communicator", ["shared_memory", "socket"])
+def test_trials_of_full_shared_memory_end_as_promised(communicator: str, tmp_path: Path) -> None:
+    """Full for a second, or for ever; ten with agents that share memory, ten with others."""
+    recipe = tmp_path / "small.py"
+    recipe.write_text(RECIPE)
+    own = unshared()
+    chaos = 'mount -t tmpfs -o size=512m tmpfs /dev/shm; exec "$0" -c "$@"'
+    drawn_from: dict[str, Any] = {"kinds": ["fill_shared_memory"], "settings": {"communicator": communicator}}
+    code = CAMPAIGN.format(str(recipe), {"trials": 10, "seed": 1, **drawn_from})
+    done = subprocess.run(
+        [*own, chaos, sys.executable, code],
+        env=os.environ | {"D5RAY_HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_campaign_leaves_nothing(tmp_path: Path) -> None:
+    """In the midst of a trial: undecided, exit code 2, no process."""
+    recipe = tmp_path / "small.py"
+    recipe.write_text(RECIPE)
+    command = [sys.executable, "-c", CAMPAIGN.format(str(recipe), {"trials": 5})]
+    mark = f"d5ray-{time.time_ns()}"
+    process = subprocess.Popen(command, env=os.environ | {"D5RAY_TEST": mark}, stdout=subprocess.PIPE)
+    time.sleep(30)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=120)
+    assert process.returncode in (2, 130)
+    assert marked(f"D5RAY_TEST={mark}") == {}

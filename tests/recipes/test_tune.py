@@ -1,10 +1,17 @@
 """Claims about a search by Ray Tune: trials are runs, the worse are stopped, the best is judged anew"""
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining
@@ -12,11 +19,14 @@ from ray.tune.search.basic_variant import BasicVariantGenerator
 from ray.tune.search.optuna import OptunaSearch
 
 import d5ray as d5
-from d5ray.errors import ConfigurationError
-from d5ray.metrics.record.reader import Run
+from d5ray.errors import AgentError, ConfigurationError
+from d5ray.metrics.record.reader import Run, list_runs
+from d5ray.recipes.engine.checking import series_checker
 from d5ray.recipes.engine.recipe import Recipe
+from d5ray.recipes.engine.tuning.trial_runs import RecipeRuns
 from d5ray.recipes.engine.tuning.tuned import Tuned
 from tests.conftest import d5ray
+from tests.patience import patience
 
 RATE = "optimizer.learning_rate"
 EPOCHS = 4
@@ -149,6 +159,48 @@ def test_the_best_is_judged_with_seeds_that_no_trial_had(search: Search) -> None
 
 
 @pytest.mark.full
+def test_trials_are_runs_that_everything_knows(search: Search) -> None:
+    """The list of runs, SQL over all, `show`, `compare` and `check` of the search as a series."""
+    series = search.found.study
+    names = {row["run"] for row in search.trials}
+    assert {run.name for run in list_runs() if run.row["series"] == series.name} == names
+    counted = series.sql("select count(distinct run_id) n from samples")["n"][0].as_py()
+    assert counted == len(names) - 1  # the one that was stopped is not counted
+    assert series.row["purpose"] == "tuning" and series.row["verdict"] is None
+    assert set(series.row["runs"]) == names
+    assert json.loads(series.row["detail"])["best"] == search.found.best
+    assert series_checker.violations(series) == []
+    shown = d5ray("show", series.name)
+    assert shown.code == 0 and "learning_rate=1e-06" in shown.out
+    one, other = [row["run"] for row in search.trials if row["status"] == "completed"]
+    assert d5ray("compare", one, other).code == 0
+
+
+@pytest.mark.full
+def test_nothing_of_tunes_is_left(search: Search) -> None:
+    """No folder of its own, in the home or in the user's."""
+    assert not list(search.home.rglob("tuner.pkl"))
+    assert sorted(path.name for path in search.found.study.folder.iterdir()) == [
+        "series.parquet", "verdicts.parquet",
+    ]  # fmt: skip
+
+
+def test_what_is_told_after_an_epoch_is_what_was_recorded_by_then(home: Path) -> None:
+    """Of a run that is over, for each epoch; nothing where an agent has not recorded it yet."""
+    runs = RecipeRuns(Recipe.of(*PARTS, name="r"), d5.metrics.TestAccuracy(), d5.simulate, "", home)
+    run = alone()
+    tables = run.tables()
+    expected = evaluations(run)
+    assert {epoch: runs.after(epoch, tables, [0, 1]) for epoch in range(EPOCHS)} == expected
+    assert runs.after(EPOCHS, tables, [0, 1]) is None
+    assert runs.after(0, tables, [0, 1, 2]) is None
+    samples = tables["samples"]
+    late = pc.and_(pc.equal(samples["rank"], 1), pc.greater_equal(samples["epoch"], 2))
+    behind = {**tables, "samples": samples.filter(pc.invert(pc.fill_null(late, False)))}
+    assert runs.after(1, behind, [0, 1]) == expected[1] and runs.after(2, behind, [0, 1]) is None
+
+
+@pytest.mark.full
 def test_real_agents_are_trials_side_by_side(home: Path) -> None:
     """Drawn by Optuna, in processes of their own: the bits of a launch alone, and another seed at the end."""
     found = d5.tune(
@@ -167,16 +219,72 @@ def test_real_agents_are_trials_side_by_side(home: Path) -> None:
     assert run.row["ray_address"] and found.result.runs[0].recipe.overrides["seed"] == 6
 
 
+@pytest.mark.full
+def test_a_search_of_which_every_trial_fails_is_an_error(home: Path) -> None:
+    """With the first one's reason; the series keeps it."""
+    with pytest.raises(AgentError, match=r"none of 2 trials came to a result.*the loss became"):
+        d5.tune(PARTS, {RATE: [1e30]}, trials=2, seeds=1, by=d5.simulate, quiet=True)
+
+
+@pytest.mark.full
+def test_after_ctrl_c_nothing_goes_on(tmp_path: Path) -> None:
+    """Two trainings without an end are interrupted, and say so; no process is left."""
+    (tmp_path / "mine.py").write_text(RECIPE.replace(f"'epochs': {EPOCHS}", "'epochs': 100000"))
+    program = 'import d5ray as d5; d5.tune("mine.py", {"batch_size": [16, 32]}, trials=4, seeds=1)'
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"D5RAY_HOME": str(tmp_path)}, start_new_session=True,
+    )  # fmt: skip
+    root = tmp_path / "runs"
+    end = time.monotonic() + patience(120)
+    while time.monotonic() < end and process.poll() is None and _trained(root) < 2:
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)
+    said = process.communicate(timeout=patience(90))[1]
+    assert process.returncode != 0 and "KeyboardInterrupt" in said, said
+    runs = list_runs(root)
+    assert {run.row["status"] for run in runs} == {"interrupted"}
+    assert any("the search was interrupted" in (run.row["stop_reason"] or "") for run in runs)
+    assert not _session_of(process.pid)
+
+
+def _trained(root: Path) -> int:
+    """How many runs have recorded steps."""
+    return sum(run.tables()["samples"].num_rows > 0 for run in list_runs(root))
+
+
+def _session_of(pid: int) -> list[str]:
+    """The processes that were started in the session of this one, and its Ray."""
+    import psutil  # noqa: PLC0415
+
+    found = []
+    for each in psutil.process_iter():
+        try:
+            if os.getsid(each.pid) == pid or f"d5ray-{pid}-" in " ".join(each.cmdline()):
+                found.append(" ".join(each.cmdline()))
+        except (psutil.Error, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
 SEED_FIXED = ({**FIXED, "seed": 1}, {key: value for key, value in MUTABLE.items() if key != "seed"}, METRICS)
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "fixed": ({"space": {"epochs": [1, 2]}}, "'epochs' is FIXED"),
+    "no key": ({"space": {"learnig_rate": [1]}}, "no such key"),
+    "a leaf alone": ({"space": {"learning_rate": [1]}}, "did you mean 'optimizer.learning_rate'"),
     "not in MUTABLE": ({"space": {"monitor_seconds": [1]}}, "'monitor_seconds', which is not in MUTABLE"),
+    "no leaf": ({"space": {"optimizer.momentun": [1]}}, "has no 'momentun'"),
     "the seed": ({"space": {"seed": [1, 2]}}, "all trials of a search have the recipe's seed"),
+    "empty": ({"space": {}}, "must be a dictionary of domains"),
+    "no choice": ({"space": {"batch_size": []}}, "nothing to choose from"),
     "a value": ({"space": {"batch_size": 32}}, "must be a domain"),
+    "no text": ({"space": {3: [1]}}, "keys are texts"),
     "trials": ({"trials": 0}, "trials"),
+    "seeds": ({"seeds": 0}, "seeds"),
     "seed fixed": ({"recipe": SEED_FIXED}, "'seed' is FIXED"),
     "by": ({"by": "simulate"}, "d5.simulate"),
     "metric": ({"metric": "test_accuracy"}, "a metric such as"),
+    "another metric": ({"metric": d5.metrics.ConsensusDistance()}, "consensus"),
     "searcher": ({"searcher": "optuna"}, "OptunaSearch"),
     "scheduler": ({"scheduler": "asha"}, "ASHAScheduler"),
     "checkpoints": (
@@ -184,6 +292,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "go on from checkpoints",
     ),
     "no criterion": ({"recipe": (FIXED, MUTABLE, [])}, "no METRICS by which"),
+    "no recipe": ({"recipe": "digits_lent"}, "no recipe named"),
     "no training": ({"recipe": "scale_study", "space": {"factor": [2, 4]}}, "which is no training"),
 }  # fmt: skip
 
@@ -199,6 +308,25 @@ def test_what_is_wrong_is_refused_before_anything_starts(
     with pytest.raises(ConfigurationError, match=said):
         d5.tune(**arguments)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        ("batch_size", "write it as key=domain"),
+        ("batch_size=32", "it must be a domain"),
+        ("batch_size=loguniforn(1, 2)", "loguniform"),
+        ("batch_size=loguniform(0, 1)", "loguniform"),
+        ("batch_size=loguniform", "no domain with its bounds"),
+        ("batch_size=__import__('os')", "known: "),
+        ("epochs=[1, 2]", "'epochs' is FIXED"),
+    ],
+)
+def test_the_command_refuses_what_is_no_domain(over: str, said: str, tmp_path: Path) -> None:
+    """With exit code 3, one line that says what to write, and no folder."""
+    done = d5ray("tune", "digits_lenet", "--over", over, env={"D5RAY_HOME": str(tmp_path)})
+    assert done.code == 3 and said in done.err and not list(tmp_path.iterdir())
 
 
 @pytest.mark.full

@@ -13,6 +13,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.actors.group import roster
+from d5ray.actors.group.ending import LastAnswers
 from d5ray.actors.group.faults import Injector
 from d5ray.actors.group.fills import check_disk, check_shared_memory
 from d5ray.distributed.faults.fault import Fault
@@ -289,3 +290,54 @@ def test_shared_memory_that_others_see_is_never_filled() -> None:
         check_shared_memory(d5.Faults().fill_shared_memory(at_seconds=0.0), embedded=False)
     done = in_own_memory("(tail -s 0.2 --pid=$$ -f /dev/null >/dev/null 2>&1 &);")
     assert done.returncode == 1 and "(tail), which may need it" in done.stderr
+
+
+def test_a_fault_that_finds_nobody_is_told_of_and_nothing_happens_after_that(
+    child: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    """A server that is gone as the run closes; and a moment that has not come by then comes too late."""
+    notes, told = Notes(), list[tuple[str, str]]()
+    plan = d5.Faults().kill(server=0, during="closing").kill("raylet", during="recovery")
+
+    def find(fault: Fault) -> list[Any]:
+        return [] if fault.victim == "server" else [child.pid]
+
+    hand = Injector(plan, tmp_path, find, notes, lambda node: None)
+    hand.moment("closing")
+    hand.settle([], lambda name, rank, **detail: told.append((name, detail["reason"])))
+    assert told == [
+        ("fault_missed", "there was no server 0 any more"), ("fault_missed", "there was no recovery"),
+    ]  # fmt: skip
+    hand.moment("recovery")
+    assert child.poll() is None and not notes
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("kind", "victim"), [("kill", "agent"), ("terminate", "agent"), ("terminate", "server")]
+)
+def test_what_ends_a_victim_that_has_told_everything_is_missed(
+    kind: str, victim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes when the run has all that it asks of it: the run is complete, and says so."""
+    plan = getattr(d5.Faults(), kind)(**{victim: 1}, at_seconds=3600)
+    rule: dict[str, Any] = {}
+    if victim == "server":
+        rule = {"distributed": d5.optimizers.ParameterServerSGD(), "servers": d5.Servers(shards=2)}
+    group = d5.launch(experiment("stop", agents=2, **rule), faults=plan, quiet=True)
+    ask = LastAnswers.of
+
+    def asked(*given: Any, **named: Any) -> LastAnswers:
+        told = ask(*given, **named)
+        assert group._injector is not None
+        group._injector._happen(plan.planned[0])
+        return told
+
+    monkeypatch.setattr(LastAnswers, "of", asked)
+    with group:
+        group.train(2, progress=False)
+    run = d5.Run(group.folder)
+    events = [event for event in run.tables()["events"].to_pylist() if event["name"].startswith("fault")]
+    assert [event["name"] for event in events] == ["fault", "fault_missed"]
+    assert json.loads(events[1]["detail"])["reason"] == f"{victim} 1 had told everything by then"
+    assert run.row["status"] == "completed"

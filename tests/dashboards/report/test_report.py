@@ -1,7 +1,10 @@
 """Claims about reports: their numbers are those of the tables, and a text of a run stays a text."""
 
 import functools
+import importlib.util
+import itertools
 import json
+import math
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
@@ -19,18 +22,19 @@ import d5ray as d5
 from d5ray.actors.group.run_row import RunOrigin
 from d5ray.dashboards.report import writing
 from d5ray.dashboards.report.building import built
-from d5ray.dashboards.report.document import ReportDocument, ReportTable, TableCell
+from d5ray.dashboards.report.document import Figure, ReportDocument, ReportTable, TableCell
+from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.formats.html_page import page
 from d5ray.dashboards.report.formats.markdown import markdown
 from d5ray.dashboards.report.sections import breakdown, communication, convergence, scaling, verdict
-from d5ray.dashboards.report.sections.convergence import together
+from d5ray.dashboards.report.sections.convergence import MetricCurve, together
 from d5ray.dashboards.report.subject import Subject, subject_of
 from d5ray.distributed.simulation.compute import LogNormalTime
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, StorageError
 from d5ray.metrics.definitions.catalogue import StepTime, TestAccuracy
 from d5ray.metrics.definitions.scaling import RunSteps
 from d5ray.metrics.judge.comparison import compare
-from d5ray.metrics.judge.run_series import joined
+from d5ray.metrics.judge.run_series import RunSeries, joined
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import Run, RunWriter
@@ -87,6 +91,11 @@ def report(subject: Subject) -> ReportDocument:
 @pytest.fixture(scope="module")
 def text(report: ReportDocument) -> str:
     return page(report)
+
+
+def first_of(home: Path) -> str:
+    """The name of the run that was made first."""
+    return min(path.name for path in (home / "runs").glob("study*"))
 
 
 @functools.cache
@@ -151,6 +160,13 @@ class Seen(HTMLParser):
     @property
     def text(self) -> str:
         return " ".join(self.texts)
+
+
+@pytest.mark.full
+def test_runs_that_differ_in_the_seed_are_one_setting(subject: Subject) -> None:
+    """Named by what tells the settings apart."""
+    assert [setting.label for setting in subject.settings] == ["1 agent", "2 agents", "4 agents"]
+    assert [[m.row["seed"] for m in s.members] for s in subject.settings] == [list(SEEDS)] * 3
 
 
 @pytest.mark.full
@@ -294,6 +310,63 @@ def test_curves_of_several_agents_are_their_median_and_range(subject: Subject) -
         assert found == pytest.approx([min(values), np.median(values), max(values)])
 
 
+def test_a_curve_ends_where_its_run_ended() -> None:
+    """Beyond it only the longer one counts; between its points it is a line."""
+    short = MetricCurve(0, np.array([0.0, 10.0]), np.array([0.0, 10.0]))
+    long = MetricCurve(1, np.array([0.0, 20.0]), np.array([2.0, 2.0]))
+    whole = together([short, long])
+    five, fifteen = (int(np.argmin(abs(whole.x - at))) for at in (5.0, 15.0))
+    assert whole.median[five] == pytest.approx((whole.x[five] + 2) / 2)
+    assert whole.low[fifteen] == whole.high[fifteen] == 2.0  # one of two is half of them
+
+
+def test_a_line_breaks_where_a_curve_ends_that_moved_it() -> None:
+    """And not where the others' median stays what it was: a kink would look like something that happened."""
+    short = MetricCurve(0, np.array([0.0, 10.0]), np.array([0.0, 10.0]))
+    for value, gaps in ((2.0, 1), (10.0, 0)):
+        long = MetricCurve(1, np.array([0.0, 10.0, 20.0]), np.array([0.0, value, 2.0]))
+        whole = together([short, long] if gaps else [short, long, long._replace(rank=2)])
+        (broken,) = np.nonzero(np.isnan(whole.median))
+        if gaps:
+            assert len(broken) == 1 and whole.x[broken[0]] == pytest.approx(10.0, abs=0.1)
+        assert np.isnan(whole.low).sum() == np.isnan(whole.high).sum() == len(broken)
+    same = [short, MetricCurve(1, np.array([0.0, 10.0, 20.0]), np.array([0.0, 10.0, 4.0]))]
+    assert not np.isnan(together(same).median).any()
+
+
+def test_evaluations_of_agents_are_put_together_by_their_steps() -> None:
+    """However their times differ; where half of the agents had one, and with a gap behind the last of one."""
+    first = MetricCurve(0, np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.2, 0.3]), (9, 19, 29))
+    second = MetricCurve(1, np.array([1.5, 3.5]), np.array([0.3, 0.6]), (9, 19))
+    whole = together([first, second])
+    assert whole.x == pytest.approx([1.25, 2.75, 2.875, 3.0])
+    assert whole.median == pytest.approx([0.2, 0.4, np.nan, 0.3], nan_ok=True)
+    apart = together([first, second._replace(steps=(10, 20))])  # nothing in common but the time
+    assert len(apart.x) > 100
+
+
+@pytest.mark.full
+def test_a_mark_stands_where_an_evaluation_was(subject: Subject) -> None:
+    """As many as there were, also over time, and none on the loss."""
+    found = convergence.section(subject)
+    assert found is not None
+    blocks = {block.name: block for block in found.blocks if isinstance(block, Figure)}
+    evaluated = {
+        setting.label: {
+            row["step"] for m in setting.members for row in rows_of(m.run, "test_accuracy", "test")
+        }
+        for setting in subject.settings
+    }
+    for name in ("test_accuracy-over-steps", "test_accuracy-over-time"):
+        (axes,) = blocks[name].draw().axes
+        lines = {str(line.get_label()): line for line in axes.lines if line.get_marker() not in ("", "None")}
+        assert {label: np.size(line.get_xdata()) for label, line in lines.items()} == {
+            label: len(steps) for label, steps in evaluated.items()
+        }
+    (axes,) = blocks["loss-over-time"].draw().axes
+    assert {line.get_marker() for line in axes.lines} <= {"", "None"}
+
+
 def test_the_page_needs_nothing_else(text: str) -> None:
     """No script, no style sheet, no picture, no font from elsewhere; and the browser is to refuse them."""
     seen = Seen(text)
@@ -311,9 +384,35 @@ def test_the_page_needs_nothing_else(text: str) -> None:
 
 
 @pytest.mark.full
+def test_every_axis_has_a_name_and_a_unit_and_texts_are_texts(report: ReportDocument) -> None:
+    """Also every figure is XML, has no date and is the same when it is drawn again."""
+    assert {figure.name for figure in report.figures} >= {
+        "verdict",
+        "scaling-weak",
+        "step-time",
+        "loss-over-time",
+    }
+    for figure in report.figures:
+        drawn = figure_style.svg(figure.draw())
+        root = ElementTree.fromstring(drawn)
+        texts = ["".join(each.itertext()) for each in root.iter(f"{SVG}text")]
+        assert any(re.search(r"\((1|%|s|ms|µs)\)$|^step$", each) for each in texts), (figure.name, texts)
+        assert "<dc:date>" not in drawn
+    assert figure_style.svg(figure.draw()) == drawn
+
+
+def test_settings_are_told_apart_without_colour() -> None:
+    """No two of the first 49 looks have colour, mark and dashes in common, and neighbours share none."""
+    looks = [figure_style.line_style(index) for index in range(49)]
+    assert len({(look.colour, look.marker, str(look.dashes)) for look in looks}) == 49
+    for one, other in itertools.pairwise(looks[:7]):
+        assert one.colour != other.colour and one.marker != other.marker and one.dashes != other.dashes
+
+
+@pytest.mark.full
 def test_the_ending_says_what_is_made(home: Path, tmp_path: Path) -> None:
     """A page alone; a text with figures beside it; a folder with all. The same run gives the same bytes."""
-    name = [min(path.name for path in (home / "runs").glob("study*"))]
+    name = [first_of(home)]
     (only,) = writing.write(name, tmp_path / "report.html")
     assert only == tmp_path / "report.html" and [only] == list(tmp_path.iterdir())
     first = only.read_bytes()
@@ -342,6 +441,25 @@ def test_markdown_has_the_same_numbers_as_the_page(report: ReportDocument, text:
     }
     seen = {" ".join(each.split()) for each in Seen(text).texts}
     assert len(cells) > 100 and {cell for cell in cells if cell} <= seen
+
+
+def test_a_series_is_judged_together(home: Path) -> None:
+    """Its joint verdicts stand in the place of its runs' own."""
+    runs = sorted(path.name for path in (home / "runs").glob("study*"))[:2]
+    series = RunSeries(home / "series" / "both")
+    joint = CRITERIA[1].judge(Run(home / "runs" / runs[0]).tables()).row | {"run_id": "", "n": 77}
+    row = {"purpose": "seeds", "recipe": "study", "runs": runs, "seeds": [1, 2], "status": "completed"}
+    series.write(row | {"verdict": "INCONCLUSIVE"}, table_of("verdicts", [joint]))
+    for name in runs:
+        RunWriter(home / "runs", name).update_run(series="both")
+    found = subject_of(["both"])
+    try:
+        assert [(whose, each.n) for whose, each in verdict.verdicts_of(found)[0]] == [("both", 77)]
+        assert [word.text for word in verdict.words_of(found)] == ["INCONCLUSIVE"]
+    finally:
+        found.close()
+        for name in runs:
+            RunWriter(home / "runs", name).update_run(series=None)
 
 
 def hostile(root: Path) -> Run:
@@ -416,6 +534,47 @@ def page_of(folder: Path) -> Seen:
         found.close()
 
 
+def empty(root: Path) -> Path:
+    """The folder of a run that failed before its first step."""
+    writer = RunWriter(root, "empty")
+    writer.open({"recipe": "r", "agents": 1, "started": datetime.now(UTC)})
+    writer.update_run(status="failed", stop_reason="no agent could be placed")
+    writer.close()
+    return root / "empty"
+
+
+def test_a_run_without_rows_has_a_report_too(tmp_path: Path) -> None:
+    assert "no agent could be placed" in page_of(empty(tmp_path)).text
+
+
+def test_a_loss_that_is_no_number_ends_the_curve(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path, "nan")
+    writer.open({"recipe": "r", "agents": 1, "started": datetime.now(UTC), "status": "nan_loss"})
+    recorder = Recorder(run_id="nan", agent="a", rank=0, node="n", send=writer.append)
+    for step, loss in enumerate((3.0, 9.0, math.inf, math.nan)):
+        recorder.record("loss", loss, step=step, phase="train")
+    recorder.flush()
+    writer.close()
+    assert "Training loss over steps" in page_of(tmp_path / "nan").text
+
+
+def test_a_run_of_another_version_is_an_error_that_says_so(home: Path, tmp_path: Path) -> None:
+    name = first_of(home)
+    folder = tmp_path / "newer"
+    folder.mkdir()
+    for path in (home / "runs" / name).iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    pq.write_table(
+        pq.read_table(folder / "samples.parquet").drop_columns(["rep"]), folder / "samples.parquet"
+    )
+    runs = pq.read_table(folder / "runs.parquet")
+    place = runs.schema.get_field_index("d5ray_version")
+    pq.write_table(runs.set_column(place, runs.schema.field(place), [["9.9.9"]]), folder / "runs.parquet")
+    with pytest.raises(StorageError, match=r"written by d5ray 9\.9\.9"):
+        writing.write([str(folder)], tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
 @pytest.mark.parametrize(
     ("names", "output", "message"),
     [
@@ -431,3 +590,17 @@ def test_what_cannot_be_reported_is_an_error(
     with pytest.raises(ConfigurationError, match=message):
         writing.write(names, tmp_path / output)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"cannot be written .* --output"):
+        writing.write([str(empty(tmp_path))], tmp_path / "file" / "report.html")
+
+
+def test_a_missing_matplotlib_is_an_error_that_says_how_to_get_it(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'd5ray\[dashboard\]'"):
+        writing.write(["study*"], tmp_path / "report.html")

@@ -1,5 +1,6 @@
 """Claims about timelines: what they show is what the tables say, and Perfetto can read it."""
 
+import gzip
 import json
 import math
 from collections import defaultdict
@@ -15,6 +16,7 @@ from d5ray.dashboards.timeline.needed import topology_of
 from d5ray.dashboards.timeline.steps import PARTS
 from d5ray.dashboards.timeline.writing import Written, write
 from d5ray.distributed.simulation.compute import ConstantTime
+from d5ray.errors import ConfigurationError, StorageError
 from d5ray.metrics.record.recorder import Recorder as RowRecorder
 from d5ray.metrics.record.store import Run, RunWriter
 from d5ray.simulator import simulate
@@ -169,6 +171,17 @@ def test_the_others_wait_for_the_slow_agent(runs: dict[str, Run], tmp_path: Path
     assert len(arrows) == 12 and {event["pid"] - 2 for event in arrows} == {1}
 
 
+def test_on_a_ring_nobody_waits_for_who_is_no_neighbour(runs: dict[str, Run], tmp_path: Path) -> None:
+    """Agent 1's neighbours are 0 and 2; 3 and 4 hear of it later, by them."""
+    _, events = traced(runs["ring"], tmp_path)
+    waits = [event for event in events if event["ph"] == "X" and event["cat"] == "wait"]
+    for event in waits:
+        rank = event["pid"] - 2
+        assert event["args"]["behind"] in {(rank - 1) % 5, (rank + 1) % 5}
+    first = {event["pid"] - 2: event["args"]["behind"] for event in waits if ns(event["ts"]) < 2_000_000}
+    assert first == {0: 1, 2: 1}
+
+
 @pytest.mark.parametrize("kind", ["servers", "synchronous servers"])
 def test_servers_serve_in_the_recorded_order_while_agents_wait_for_them(
     runs: dict[str, Run], kind: str, tmp_path: Path
@@ -203,6 +216,23 @@ def test_servers_serve_in_the_recorded_order_while_agents_wait_for_them(
             place[rank] += 1
 
 
+def test_who_waits_at_a_synchronous_server_is_shown(runs: dict[str, Run], tmp_path: Path) -> None:
+    """The quick agents' pushes wait there for the slow one's: about the 2 ms that it computes longer."""
+    _, events = traced(runs["synchronous servers"], tmp_path)
+    waits = [event for event in events if event["ph"] == "X" and event["cat"] == "wait"]
+    assert {event["pid"] - 2 for event in waits} == {0, 2}
+    assert all(abs(ns(event["dur"]) - 2_000_000) < 100_000 for event in waits)
+
+
+def test_an_average_is_seen_in_the_window_of_the_other(runs: dict[str, Run], tmp_path: Path) -> None:
+    _, events = traced(runs["pairs"], tmp_path)
+    windows = {track for track, name in named(events, "thread_name").items() if name.startswith("window")}
+    reached = [event for track in windows for _, _, event in slices(events)[track]]
+    asked = [event for event in events if event["ph"] == "X" and event["name"] == "average"]
+    assert len(reached) == len(asked) == 4 * 6
+    assert all(event["args"]["rank"] != event["pid"] - 2 for event in reached)
+
+
 def test_every_letter_goes_from_its_post_to_who_collected_it(runs: dict[str, Run], tmp_path: Path) -> None:
     """As many arrows as letters that were collected in these steps, from the sender to the receiver."""
     run = runs["letters"]
@@ -228,6 +258,37 @@ def test_only_the_steps_that_are_asked_for_are_written(runs: dict[str, Run], tmp
     assert steps == {2, 3, 4} and min(event["ts"] for event in events if "ts" in event) == 0
     assert traced(runs["synchronous"], tmp_path, first=1, last=1)[0].last == 1
     assert traced(runs["synchronous"], tmp_path, most=0)[0].last == 5
+
+
+def test_the_same_run_gives_the_same_bytes_also_compressed(runs: dict[str, Run], tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a.json.gz", "b.json.gz", "c.json")]
+    for file in files:
+        write(runs["servers"], file)
+    first, second, plain = (file.read_bytes() for file in files)
+    assert first == second and gzip.decompress(first) == plain
+    assert sorted(tmp_path.iterdir()) == sorted(files)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ({"first": 6}, "has the steps 0 to 5"),
+        ({"first": 3, "last": 1}, "no step in --from 3 --to 1"),
+        ({"first": -1}, "--from is -1"),
+        ({"most": -5}, "--steps is -5"),
+    ],
+)
+def test_steps_that_are_not_there_are_an_error(
+    runs: dict[str, Run], bounds: dict[str, int], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        write(runs["synchronous"], tmp_path / "trace.json", **bounds)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_an_error(runs: dict[str, Run], tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"cannot be written .* --output"):
+        write(runs["synchronous"], tmp_path / "missing" / "trace.json")
 
 
 class Hand:
@@ -282,6 +343,12 @@ def test_a_run_that_goes_on_or_died_is_shown_as_far_as_it_is_stored(tmp_path: Pa
     hand.writer.leave()
     stream.write_bytes(stream.read_bytes() + b"half a batch")
     assert traced(Run(hand.writer.folder), tmp_path)[0].last == 2
+
+
+def test_a_run_without_steps_has_no_timeline(tmp_path: Path) -> None:
+    hand = Hand(tmp_path)
+    with pytest.raises(ConfigurationError, match="has no step of an agent"):
+        write(hand.close(), tmp_path / "trace.json")
 
 
 def test_exchanges_that_run_beside_the_computation_have_a_track_of_their_own(tmp_path: Path) -> None:
