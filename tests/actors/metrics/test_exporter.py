@@ -4,6 +4,7 @@ import json
 import math
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 
@@ -35,8 +36,11 @@ def shown(head: Head, run: str) -> dict[str, float]:
     targets = json.loads((head.folder / "prom_metrics_service_discovery.json").read_text())
     found = {}
     for address in targets[0]["targets"]:
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=patience(10)) as answer:
-            text = answer.read().decode()
+        try:
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=patience(10)) as answer:
+                text = answer.read().decode()
+        except urllib.error.URLError:  # it does not listen yet
+            continue
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 if sample.labels.get("run") == run:
