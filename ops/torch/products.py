@@ -14,12 +14,12 @@ from d5ray.ops.torch.unsigned import through_signed, to_signed, to_unsigned, wid
 
 
 def einsum(context: NodeContext) -> Kernel:
-    """PyTorch's own einsum by the node's equation."""
+    """PyTorch's own einsum by the node's equation, in the type of its inputs."""
     equation = context.required("equation").replace(" ", "")
 
     def einsum(*tensors: Tensor) -> Tensor:
         result: Tensor = torch.einsum(equation, *tensors)
-        return result
+        return result.to(tensors[0].dtype)  # sums of integers would be int64
 
     return einsum
 

@@ -15,6 +15,7 @@ from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.geometry.interpolation import AxisPlan, axis_plans, check_attributes, choice
 from d5ray.ops.torch.builders import Value, with_values
 from d5ray.ops.torch.types import is_floating, known_sizes
+from d5ray.ops.torch.unsigned import to_signed, to_unsigned
 
 _LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}  # PyTorch's names, by the number of axes
 
@@ -106,7 +107,7 @@ def _by_matrices(context: NodeContext, plans: Sequence[AxisPlan]) -> Kernel:
     def resize_by_matrices(x: Tensor) -> Tensor:
         kind = x.dtype
         exact = selects or kind in (torch.float32, torch.float64)
-        y = x if exact else x.float() if kind.is_floating_point else x.double()
+        y = to_signed(x) if exact else x.float() if kind.is_floating_point else x.double()
         for plan, table, outside in zip(plans, tables, beyond, strict=True):
             if selects:
                 y = torch.index_select(y, plan.axis, table.to(y.device))
@@ -116,7 +117,7 @@ def _by_matrices(context: NodeContext, plans: Sequence[AxisPlan]) -> Kernel:
                 mask = outside.reshape(-1, *(1,) * (x.dim() - plan.axis - 1))
                 y = torch.masked_fill(y, mask.to(y.device), extrapolation)
         if exact:
-            return y
+            return to_unsigned(y, kind)
         return y.to(kind) if kind.is_floating_point else _rounded(y, kind)
 
     return resize_by_matrices

@@ -170,7 +170,7 @@ def top_k(context: NodeContext, given: Value) -> Kernel:
 
 
 FACTORIES: Mapping[str, KernelFactory] = {
-    "Compress": compress,
+    "Compress": through_signed(compress),
     "Gather": gather,
     "GatherElements": through_signed(gather_elements),
     "GatherND": gather_nd,

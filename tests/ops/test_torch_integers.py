@@ -51,11 +51,12 @@ def whole_numbers(row: Row, *kinds: str) -> Arrays:
     random, found = np.random.default_rng(0), []
     for index, (given, drawn) in enumerate(zip(row.inputs, row.drawn(np.float64), strict=True)):
         name = type_name(row, index)
-        x: Any = random.integers(1, 4, drawn.shape) if callable(given) and drawn is not None else given
+        x: Any = random.integers(1, 3 if row.type == "Einsum" else 4, drawn.shape) if callable(given) and drawn is not None else given
         if callable(given) or (x is not None and x.dtype.kind == "f"):
             taken = constraints(row).get(name, [name])
             for kind in kinds:
-                x = np.round(x).astype(kind if f"tensor({kind})" in taken else "float64")
+                is_taken = f"tensor({kind})" in taken
+                x = np.round(x).astype(kind) if is_taken else x.astype("float64")
         found.append(x)
     return found
 
@@ -72,7 +73,8 @@ def test_integers_are_computed_as_real_numbers(type: str) -> None:
             found = computed(row, whole_numbers(row, kind))
             if type not in ROUNDED and kind != "bool":
                 for a, b in zip(found, computed(row, whole_numbers(row, kind, "float64")), strict=True):
-                    np.testing.assert_array_equal(np.float64(a), np.float64(b), err_msg=str(row))
+                    if type != "Sub" or kind[0] != "u":  # which have no numbers below 0
+                        np.testing.assert_array_equal(np.float64(a), np.float64(b), err_msg=str(row))
             made = onnx.defs.get_schema(type).outputs[0].type_str
             if type not in ("Cast", "CastLike") and made == type_name(row, OF_A_TYPE.get(type, 0)):
                 assert found[0] is not None and found[0].dtype == kind
