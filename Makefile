@@ -1,6 +1,6 @@
 # make run        set everything up in .venv and run the main job to its verdict
 # make test       set up what tests need and pass those that one waits for (about 10 minutes on 2 cores)
-# make test-full  the large matrices and what takes long (50 minutes)
+# make test-full  the large matrices and what takes long (20 minutes)
 # make test-older the numeric part with the kernels for AVX2 (4 minutes), or SSE4: PROCESSOR=sse4
 # make test-all   test-full and test-older; goes on where it was interrupted, sums up in build/tests/SUMMARY.md
 # make test-gpu   what a machine with a GPU shows, a JSON line a result; without one it says what it would do

@@ -97,10 +97,8 @@ def _doubled(plan: AxisPlan) -> bool:
 
 def _by_matrices(context: NodeContext, plans: Sequence[AxisPlan]) -> Kernel:
     """Axis by axis: whole elements by their indices, weighted ones by a matrix (outputs, size)."""
-    selects, extrapolation = (
-        choice(context, "mode") == "nearest",
-        context.attribute("extrapolation_value", 0.0),
-    )
+    selects = choice(context, "mode") == "nearest"
+    extrapolation = context.attribute("extrapolation_value", 0.0)
     tables = [torch.from_numpy(each.indices[:, 0] if selects else each.matrix) for each in plans]
     beyond = [None if each.outside is None else torch.from_numpy(each.outside) for each in plans]
 

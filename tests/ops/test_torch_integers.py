@@ -51,7 +51,10 @@ def whole_numbers(row: Row, *kinds: str) -> Arrays:
     random, found = np.random.default_rng(0), []
     for index, (given, drawn) in enumerate(zip(row.inputs, row.drawn(np.float64), strict=True)):
         name = type_name(row, index)
-        x: Any = random.integers(1, 3 if row.type == "Einsum" else 4, drawn.shape) if callable(given) and drawn is not None else given
+        most = 2 if row.type == "Einsum" else 3  # whose sums of products an int8 holds
+        x: Any = given
+        if callable(given) and drawn is not None:
+            x = random.integers(1, most, drawn.shape, endpoint=True)
         if callable(given) or (x is not None and x.dtype.kind == "f"):
             taken = constraints(row).get(name, [name])
             for kind in kinds:
