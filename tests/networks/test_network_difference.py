@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from d5ray.errors import D5Error
 from d5ray.networks.difference import compare_values, same_structure, structural_difference
 from d5ray.networks.network import Network
 from d5ray.operators.nodes.node import Node
@@ -122,3 +123,13 @@ def test_tensors_of_two_networks_are_paired_by_what_computes_them() -> None:
     comparison = compare_values(network, run(network, x, "b"), expected, other=other)
     assert [each.tensor for each in comparison.tensors] == ["x", "a", "b", "d", "y"]
     assert comparison.first is not None and comparison.first.tensor == "b"
+
+
+def test_tensors_of_different_shape_differ_and_the_shapes_are_said() -> None:
+    network, x = chain(), np.ones((2, 3), np.float32)
+    wrong = run(network, x) | {"b": np.ones((3, 2), np.float32)}
+    first = compare_values(network, wrong, run(network, x)).first
+    assert first is not None and first.node == network.node("Relu")
+    assert "shape (3, 2), expected is (2, 3)" in str(first)
+    with pytest.raises(D5Error, match="nothing to compare"):
+        compare_values(network, {"nothing": np.ones(1)}, {})

@@ -84,6 +84,7 @@ def test_a_convolution_is_the_sum_over_every_window(
     assert [value.shape for value in rest] == ([(4,)] if bias else [])
     expected = convolution(samples(), weight, padding, stride) + (rest[0][:, None, None] if bias else 0)
     np.testing.assert_allclose(outputs(module, samples()), expected, rtol=1e-12, atol=1e-12)
+    assert expected.shape[1:] == Conv(4, kernel, padding, stride, bias).output_shape(IMAGE)
 
 
 def test_a_normalization_is_the_papers() -> None:

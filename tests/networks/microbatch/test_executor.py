@@ -112,6 +112,20 @@ def test_losses_are_added_up_as_they_reduce(framework: str, nodes: tuple[Node, .
     assert error(gradients_of(under_test)["w"], gradients_of(whole)["w"]) < LIMIT
 
 
+@frameworks
+def test_a_mean_squared_error_is_that_of_the_whole_batch(framework: str) -> None:
+    """With its labels, the gradient of 2 (x w - t) x / (3 n)."""
+    network = reducing(outputs=("m",))
+    network.add_loss("MeanSquaredError", "m", "t")
+    x, t = np.random.default_rng(0).standard_normal((2, 5, 3))
+    under_test = MicroBatched(executor(framework, network), 2)
+    found = under_test.inference_and_backprop({"x": x, "t": t})
+    w = network.parameters["w"]
+    assert float(found["loss"]) == pytest.approx(((x * w - t) ** 2).mean(), rel=1e-12)
+    expected = (2 * (x * w - t) * x).sum(0) / 15
+    np.testing.assert_allclose(gradients_of(under_test)["w"], expected, rtol=1e-12)
+
+
 NONLINEAR = {
     "of a mean": (
         (

@@ -196,6 +196,38 @@ class Block(nn.Module):
         return functional.relu(self.bn2(self.conv2(hidden)) + self.beside(inputs))
 
 
+class Bottleneck(nn.Module):
+    """The block of figure 5, on the right; the stride is in the 3 × 3 convolution."""
+
+    def __init__(self, inputs: int, channels: int, stride: int, projects: bool) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(inputs, channels, 1, bias=False), nn.BatchNorm2d(channels), nn.ReLU(),
+            nn.Conv2d(channels, channels, 3, stride, 1, bias=False), nn.BatchNorm2d(channels), nn.ReLU(),
+            nn.Conv2d(channels, 4 * channels, 1, bias=False), nn.BatchNorm2d(4 * channels),
+        )  # fmt: skip
+        self.beside = nn.Sequential()
+        if projects:
+            self.beside = nn.Sequential(
+                nn.Conv2d(inputs, 4 * channels, 1, stride, bias=False), nn.BatchNorm2d(4 * channels)
+            )
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return functional.relu(self.body(inputs) + self.beside(inputs))
+
+
+def resnet50_by_hand(channels: int, width: int) -> nn.Module:
+    """Table 1: a stem of 7 × 7, a pooling, four stages of bottlenecks."""
+    parts: list[nn.Module] = [nn.Conv2d(channels, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width)]
+    parts += [nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    before = width
+    for stage, count in enumerate((3, 4, 6, 3)):
+        for place in range(count):
+            parts.append(Bottleneck(before, width * 2**stage, 2 if stage and not place else 1, not place))
+            before = 4 * width * 2**stage
+    return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, 10))
+
+
 def resnet_by_hand(channels: int, width: int, blocks: int) -> nn.Module:
     """Section 4.2: a convolution, three stages, the mean of the image, a linear layer."""
     parts: list[nn.Module] = [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)]
@@ -213,6 +245,7 @@ BY_HAND: dict[str, tuple[Callable[..., nn.Module], dict[str, Any], float]] = {  
     "mlp": (mlp_by_hand, {}, 0.0),
     "resnet8": (lambda channels, *_: resnet_by_hand(channels, 16, 1), {}, 1e-3),
     "resnet20": (lambda channels, *_: resnet_by_hand(channels, 4, 3), {"width": 4}, 1e-3),
+    "resnet50": (lambda channels, *_: resnet50_by_hand(channels, 4), {"width": 4}, 1e-2),
 }
 
 

@@ -124,6 +124,14 @@ def test_dropout_stands_behind_the_embedding_and_at_the_end_of_every_branch() ->
     assert not any(isinstance(layer, Dropout) for layer in network("transformer", (6,), 11))
 
 
+def test_a_dropped_share_is_what_was_asked_for_and_the_mean_stays() -> None:
+    """Of 100,000 ones a quarter becomes 0, the others 4/3: within five standard deviations."""
+    torch.manual_seed(1)
+    found = chain((Dropout(0.25),), (100_000,))(torch.ones(1, 100_000)).numpy()
+    assert set(np.unique(found)) == {0.0, np.float32(4 / 3)}
+    assert (found == 0).mean() == pytest.approx(0.25, abs=5 * math.sqrt(0.25 * 0.75 / 1e5))
+
+
 def losses(executor: TorchExecutor, steps: int = 3) -> list[float]:
     inputs, labels = tokens(4, 6), tokens(4, 6, seed=6)
     return [executor.inference_and_backprop(inputs, labels) for _ in range(steps)]
