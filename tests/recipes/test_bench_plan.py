@@ -56,12 +56,42 @@ def test_predictions_learn_how_slow_a_framework_is() -> None:
     assert made.predicted("torch", large) == pytest.approx(3 * bound)
 
 
+def test_a_call_s_own_time_is_not_taken_for_slowness() -> None:
+    """A tiny problem of 1 ms, a thousand times its roofline, does not rule out all larger ones."""
+    made = plan()
+    made.learn("numpy", deepbench.gemm(64, 64, 64, "NN"), 1e-3)
+    large = deepbench.gemm(1024, 1024, 1024, "NN")
+    assert made.predicted("numpy", large) < 25 * large.bound_seconds(1e11, 1e10)
+
+
+def test_later_rounds_measure_what_the_first_reached_within_their_budgets() -> None:
+    """In another order, the frameworks backwards in every other; a problem takes a quarter of a round."""
+    made = plan()
+    names = [each.name for each in made.order(0)[:12]]
+    made.reached = {("torch", name) for name in names}
+    orders = [[each.name for each in made.order(turn)] for turn in (1, 2)]
+    assert sorted(orders[0]) == sorted(orders[1]) == sorted(names)
+    assert orders[0] != orders[1]
+    assert (made.turns(0), made.turns(1)) == (("torch", "numpy"), ("numpy", "torch"))
+    made = plan()
+    assert made.most_seconds(8.0) == pytest.approx(1.0)
+    assert made.slice_seconds(8.0) == 0.02
+    assert made.slice_seconds(303 * 2 * 0.1) == pytest.approx(0.1)
+    assert made.slice_seconds(1e9) == 0.5
+
+
 DURATIONS = {"60s": 60, "60": 60, "1.5m": 90, "2min": 120, " 1 h ": 3600, "0.5s": 0.5}
 
 
 @pytest.mark.parametrize(("text", "seconds"), DURATIONS.items())
 def test_durations(text: str, seconds: float) -> None:
     assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "-3s", "0", "5 days", "nan", "inf", "s", "1e999s", "721h"])
+def test_what_is_no_duration_or_longer_than_30_days_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="give one such as 60s"):
+        seconds_of(text)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from d5ray.networks.executors.executor import Evaluation
 from d5ray.recipes import optimizer_comparison
 from d5ray.recipes.jobs.attempts import Attempt, AttemptCurve
 from d5ray.recipes.jobs.contest import Tries, series_of
-from d5ray.recipes.jobs.workloads import Workload
+from d5ray.recipes.jobs.workloads import Workload, meets
 from tests.recipes.comparing import LINEAR, job_of
 
 
@@ -68,6 +69,30 @@ def test_what_diverges_has_missed_its_target() -> None:
     assert not roots.reached and len(roots.steps) < 3
 
 
+def test_a_mistake_in_an_optimizer_is_no_miss() -> None:
+    """It is raised."""
+
+    class Wrong(d5.optimizers.UpdateRuleOptimizer):
+        def update_rule(self, grad: Any, old_param: Any, param_name: str) -> Any:
+            raise KeyError("velocity")
+
+    with pytest.raises(KeyError, match="velocity"):
+        attempt(LINEAR, Wrong())
+
+
+@pytest.mark.parametrize(
+    ("loss", "accuracy", "met"),
+    [(5.0, 0.9, (True, False)), (2.0, 0.89, (False, True)), (math.nan, 1.0, (True, False))],
+)
+def test_a_target_is_a_criterion_on_an_evaluation(
+    loss: float, accuracy: float, met: tuple[bool, bool]
+) -> None:
+    """Its bounds included; a loss that is not a number meets none."""
+    found = Evaluation(loss=loss, accuracy=accuracy)
+    targets = (d5.metrics.TestAccuracy() >= 0.9, d5.metrics.TestLoss() <= 2.0)
+    assert tuple(meets(target, found) for target in targets) == met
+
+
 def test_a_miss_has_taken_infinitely_long() -> None:
     """What is recorded: the curve as it was, and infinity for what was not reached."""
     curve = AttemptCurve(
@@ -92,10 +117,11 @@ def test_every_optimizer_tries_every_workload_with_every_seed() -> None:
     """Forwards, then backwards, so that none is always first; the seeds are the job's and those after it."""
     job = job_of(
         optimizer_comparison,
-        optimizers={"a": d5.optimizers.SGD(0.1), "b": d5.optimizers.SGD(0.2)},
+        optimizers={"a": d5.optimizers.SGD(0.1), "b": "SGD(0.2)"},  # or as text, as on the command line
         pairs=2,
         seed=7,
     )
+    assert job.optimizers["b"] == d5.optimizers.SGD(0.2)
     turns = [(pair, c.optimizer, c.workload, c.seed) for pair, c in job.turns() if isinstance(c, Tries)]
     assert turns == [
         (pair, optimizer, workload, 7 + pair)

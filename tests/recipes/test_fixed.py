@@ -114,6 +114,19 @@ def test_what_fixed_cannot_mean_is_refused(name: str) -> None:
         recipe(fixed, {"seed": 1})
 
 
+@pytest.mark.parametrize(
+    ("fixed", "changes"),
+    [
+        ({"agents": 2}, {"topology": d5.topologies.Ring(4)}),
+        ({"topology": d5.topologies.Ring(4)}, {"agents": 2}),
+    ],
+)
+def test_agents_and_topology_hold_each_other(fixed: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Whichever is fixed, the other cannot change the number of agents."""
+    with pytest.raises(ConfigurationError, match="has 4 agents, the experiment has 2"):
+        recipe(BASE | fixed, {"optimizer": d5.optimizers.SGD(1)}, **changes).made()
+
+
 def test_replacing_a_mutable_component_drops_its_leaves() -> None:
     """The leaves of MUTABLE are of MUTABLE's own component, and go with it or with new arguments."""
     mutable = {"optimizer": d5.optimizers.Momentum, "optimizer_args": (0.1, 0.9), "optimizer.momentum": 0.5}
@@ -159,3 +172,16 @@ def test_every_spelling_of_one_meaning_has_one_hash(r1: float, m1: float, r2: fl
     assert (first == second) == ((r1, m1) == (r2, m2))
     descriptions = {recipe(BASE | way).described()["fixed"] for way in spellings(r1, m1)}
     assert len(descriptions) == 1
+
+
+def test_what_says_nothing_does_not_count() -> None:
+    """Empty arguments, and a class without arguments for its instance."""
+    plain = recipe(BASE | {"train_sampler": d5.samplers.ShuffleSampler})
+    slow = d5.faults.Slowdown(agent=1, factor=4)
+    for same in (
+        {"train_sampler": d5.samplers.ShuffleSampler(), "model_kwargs": {}},
+        {"train_sampler": "shufflesampler", "train_sampler_args": ()},
+    ):
+        assert recipe(BASE | same).hash == plain.hash
+    assert recipe(BASE | {"slow": slow}).hash == recipe(BASE | {"slow": (slow,)}).hash
+    assert plain.hash != recipe(BASE).hash != recipe(BASE | {"dataset_kwargs": {"split_seed": 0}}).hash

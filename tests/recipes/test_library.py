@@ -44,7 +44,7 @@ def test_every_recipe_says_what_it_is_for_and_how_long_it_takes(monkeypatch: pyt
     assert {listed.group for listed in library.benchmarks().values()} == {"benchmarks"}
     every = library.shipped() | library.benchmarks()
     assert all(listed.takes and listed.about for listed in every.values())
-    assert sorted(Path(name).name for name in every) == sorted(KNOWN)
+    assert sorted(Path(name).name for name in every) == sorted(KNOWN) == sorted(HASHES)
 
 
 @pytest.mark.every_case
@@ -86,6 +86,22 @@ def test_a_folder_of_the_users_own_is_a_recipe(tmp_path: Path) -> None:
     module = library.load(f"{folder}/")
     assert (module.__name__, module.FIXED) == ("mine_in_a_folder.recipe", {"epochs": 17})
     assert library.name_of(folder) == library.name_of(folder / "recipe.py") == "mine_in_a_folder"
+
+
+def test_another_package_of_the_same_name_is_told(tmp_path: Path) -> None:
+    """The one that was imported before stays; the error says where each of them is."""
+    library.load(str(package(tmp_path / "first", "mine_twice")))
+    second = package(tmp_path / "second", "mine_twice")
+    with pytest.raises(ConfigurationError, match=r"second.*mine_twice\.recipe was imported from .*first"):
+        library.load(str(second))
+
+
+def test_a_file_may_import_what_stands_beside_it(tmp_path: Path) -> None:
+    """Its folder is on the path."""
+    (tmp_path / "beside_the_recipe.py").write_text("EPOCHS = 17")
+    file = tmp_path / "with_import.py"
+    file.write_text(f"from beside_the_recipe import EPOCHS\n{OWN}")
+    assert library.load(str(file)).FIXED == {"epochs": 17}
 
 
 def test_a_wrong_folder_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

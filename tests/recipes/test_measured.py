@@ -1,6 +1,6 @@
 """Claims about criteria that no row could decide: said before anything starts, with what to do"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ import d5ray as d5
 from benchmarks.overhead_lenet import recipe as overhead_lenet
 from d5ray.errors import ConfigurationError
 from d5ray.identity import checkout
-from d5ray.metrics.definitions.asynchrony import WindowWaitTime
+from d5ray.metrics.definitions.asynchrony import Pushes, WindowWaitTime
 from d5ray.metrics.definitions.side_by_side import StepTimeRatio
 from d5ray.metrics.statistics.sequential_stopping import SequentialStopping
 from d5ray.recipes import digits_lenet
@@ -45,6 +45,15 @@ def test_a_metric_that_is_not_measured_is_refused(
         made([criterion], **changes)
 
 
+def test_what_is_measured_is_let_pass() -> None:
+    """Of a training; a cost without a tariff needs no monitor; who has servers, or peers, has theirs."""
+    metrics = d5.metrics
+    made([metrics.StepLatency(0.99) <= 1, metrics.Energy() <= 1, metrics.StrongEfficiency(4) >= 0.8])
+    made([metrics.Cost(metrics.PriceTable(1.0)) <= 1], monitor_seconds=0)
+    made([Pushes() <= 1e6], distributed=d5.optimizers.ASGD())
+    made([WindowWaitTime() <= 3, metrics.ConsensusDistance() <= 3], distributed=d5.optimizers.ADPSGD())
+
+
 @pytest.mark.parametrize(
     ("lacks", "words"),
     [("unit", "Mine has no unit"), ("direction", "Mine has no direction"), ("down", "the direction 'down'"),
@@ -65,6 +74,9 @@ def test_a_metric_of_ones_own_that_is_incomplete_is_refused(lacks: str, words: s
 def test_a_metric_that_names_no_contender_is_refused_among_contenders() -> None:
     with pytest.raises(ConfigurationError, match=r"does not say which contender.*ddp\[2\].*StepTimeOf"):
         Recipe.of(overhead_lenet.FIXED, overhead_lenet.MUTABLE, [d5.metrics.StepTime() <= 1], name="x").made()
+    wrong = [StepTimeRatio("d5ray[1]", "pytorch[7]") <= 1]
+    with pytest.raises(ConfigurationError, match=r"no contender is called 'pytorch\[7\]': did you mean"):
+        Recipe.of(overhead_lenet.FIXED, overhead_lenet.MUTABLE, wrong, name="x").made()
 
 
 @pytest.mark.every_case
@@ -126,3 +138,16 @@ def test_rounds_go_on_until_all_ratios_are_precise(
     assert result.verdicts[0].n == pairs and words in result.reason
     row = d5.Run(result.folder).row
     assert row["stop_reason"] == result.reason
+
+
+def test_sequential_stopping_is_written_on_the_command_line() -> None:
+    """`--set pairs=SequentialStopping()`, by its earlier name, with other numbers; or a number."""
+    recipe = Recipe.of(overhead_lenet.FIXED, overhead_lenet.MUTABLE, overhead_lenet.METRICS, name="x")
+    for text, found in (
+        ("SequentialStopping()", SequentialStopping()),
+        ("Looks((8, 14))", SequentialStopping((8, 14))),
+        (7, 7),
+    ):
+        assert replace(recipe, overrides={"pairs": text}).made().pairs == found
+    with pytest.raises(ConfigurationError, match="pairs"):
+        replace(recipe, overrides={"pairs": "many"}).made()

@@ -9,7 +9,7 @@ import pytest
 
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.metrics.record.schema import SAMPLES
-from d5ray.recipes.engine.bench.decoders import DECODERS, Decoded, check_decoder
+from d5ray.recipes.engine.bench.decoders import DECODERS, PACKAGES, Decoded, check_decoder
 from d5ray.recipes.engine.bench.loaded_data import asked
 from d5ray.recipes.engine.bench.loading import LoadingExecutor
 from d5ray.recipes.engine.bench.own_data import DataBench
@@ -118,6 +118,19 @@ def test_decoders_give_one_picture(decoder: str, size: tuple[int, int], channels
     np.testing.assert_array_equal(own, labels)
     assert np.abs(found - expected).mean() < 4 / 255
     assert np.abs(found - expected).max() < 0.1
+
+
+def test_an_image_that_is_none_is_named(images: Path) -> None:
+    """With the decoder, and what to do."""
+    (images / "even" / "0.jpg").write_bytes(b"no picture")
+    with pytest.raises(D5Error, match=r"0\.jpg: pillow cannot decode it .*: leave it out of --decoder"):
+        Decoded(asked("image_folder", {"path": str(images), "size": 8}).found(), "pillow").take(np.arange(10))
+
+
+def test_a_decoder_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PACKAGES, "opencv", ("no_such_package_here", "pip install opencv-python-headless"))
+    with pytest.raises(ConfigurationError, match="opencv is not installed: pip install opencv-python"):
+        check_decoder("opencv")
 
 
 WRONG: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [

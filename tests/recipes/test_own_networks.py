@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+import d5ray as d5
 from d5ray.actors.executors.operator_executor import OperatorExecutor
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.record.schema import SAMPLES
@@ -156,3 +157,32 @@ def test_what_is_no_network_is_one_clear_error(
         bench(Asked(text.replace("FILE", file), shape, classes).found())
     assert words in str(found.value)
     assert "\n" not in str(found.value)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("Branching", {"frameworks": ("numpy",)}, "leave numpy out"),
+        ("Net", {"batches": (0,)}, "batch is 0"),
+        ("Net", {"batches": (2, 2)}, "none twice"),
+    ],
+)
+def test_a_network_that_cannot_run_is_one_clear_error(
+    name: str, changes: dict[str, Any], words: str, file: str
+) -> None:
+    """A framework that cannot have it, sizes of a batch that are none."""
+    network = Asked(f"{file}:{name}", "1x8x8").found()
+    with pytest.raises(ConfigurationError, match=words):
+        NetworkBench(network=network, **{"frameworks": ("torch",), **changes})
+
+
+def test_a_network_of_one_size_of_batch_says_so() -> None:
+    network = d5.Network("fixed")
+    x = network.add_input("x", d5.TensorDescriptor("float32", (4, 3)))
+    network.add_node(d5.Node("Relu", (x,), ("y",)))
+    network.add_output("y")
+    own = OwnNetwork("fixed", network, network, (3,), 3, network.outputs["y"])
+    bench(own, 4)
+    with pytest.raises(ConfigurationError, match="it takes batches of 4 alone; give --batch 4"):
+        bench(own, 2)

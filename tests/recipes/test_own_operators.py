@@ -51,6 +51,10 @@ def total(x):
     return np.sum(x, axis=0)
 
 
+def square(x):
+    return x * x
+
+
 def logarithm(x):
     return np.log(x)
 
@@ -96,6 +100,14 @@ def test_operators_are_compared_at_shapes_under_frameworks_that_can_call_them(fi
     assert under["Swish 7"] == ["torch", "numpy"]
     assert under["total 7"] == ["numpy"]
     assert bench(file, "Swish", "3", asked=("numpy",)).frameworks == ("numpy",)
+
+
+def test_plain_arithmetic_is_measured_under_all_that_are_asked_for(file: str) -> None:
+    """A function that calls a framework's functions under that one alone, whatever else is asked for."""
+    made = bench(file, "square,silu", "4", asked=("numpy", "torch"))
+    assert [name for name in made.frameworks if made.does(name, "square 4")] == ["numpy", "torch"]
+    assert [name for name in made.frameworks if made.does(name, "silu 4")] == ["torch"]
+    assert bench(file, "square", "4").frameworks == ("torch",)  # which the file imports
 
 
 def test_what_moves_and_what_is_counted(file: str) -> None:
@@ -178,3 +190,35 @@ def test_what_cannot_be_measured_is_one_clear_error(
     for words in expected:
         assert words in str(found.value)
     assert "\n" not in str(found.value)
+
+
+def test_a_function_of_jax_is_refused(tmp_path: Path) -> None:
+    """It takes NumPy's arrays as well, but returns before it has computed."""
+    pytest.importorskip("jax", reason="JAX is not installed")
+    file = tmp_path / "of_jax.py"
+    file.write_text("import jax.numpy as jnp\n\ndef square(x):\n    return jnp.square(x)\n")
+    with pytest.raises(ConfigurationError, match="square is written in jax, whose arrays are not measured"):
+        bench(str(file), "square", "3")
+
+
+def test_what_is_not_there_is_one_clear_error(tmp_path: Path, file: str) -> None:
+    """A file, a module, a name without a file, a file that raises or ends the program."""
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    (tmp_path / "ends.py").write_text("raise SystemExit(1)\n")
+    for text, words in (
+        (f"{tmp_path}/ow.py:silu", "there is no file"),
+        (f"{tmp_path}/broken.py:x", "broken.py cannot be loaded: ZeroDivisionError: division by zero"),
+        (f"{tmp_path}/ends.py:x", "called sys.exit(1) while it was loaded"),
+        ("no_such_module_here:x", "there is no module no_such_module_here"),
+        (f"{file}:", "is not of the form FILE:NAME"),
+    ):
+        with pytest.raises(ConfigurationError) as found:
+            named([text])
+        assert words in str(found.value)
+
+
+def test_equal_names_of_two_files_are_told_apart(tmp_path: Path, file: str) -> None:
+    """By the names of the files."""
+    (tmp_path / "other.py").write_text(CODE)
+    found = named([f"{file}:silu,Swish", f"{tmp_path}/other.py:Swish"])
+    assert [each.name for each in found] == ["silu", "own.Swish", "other.Swish"]

@@ -3,6 +3,7 @@
 import copy
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +286,27 @@ def test_described_tells_fixed_and_mutable_with_the_overrides() -> None:
 # -- jobs -----------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Sweep:
+    """A job of another kind."""
+
+    sizes: tuple[int, ...]
+    repetitions: int = 3
+    name: str = ""
+
+
+def test_another_job_has_its_own_keys() -> None:
+    """The keys of a recipe are the fields of its job; `optimizer` means nothing to a sweep."""
+    made = Recipe.of({"job": Sweep, "sizes": (1, 2)}, {"repetitions": 5}, [], name="sweep").made()
+    assert made == Sweep((1, 2), 5, "sweep")
+    with pytest.raises(ConfigurationError, match=r"unknown key 'repetition': did you mean 'repetitions'\?"):
+        Recipe.of({"job": Sweep, "repetition": 1}, {}, [], name="sweep")
+    with pytest.raises(ConfigurationError, match="unknown key 'optimizer_args'"):
+        Recipe.of({"job": Sweep}, {"optimizer_args": ()}, [], name="sweep")
+    with pytest.raises(ConfigurationError, match="the recipe sweep lacks sizes"):
+        Recipe.of({"job": Sweep}, {}, [], name="sweep").made()
+
+
 # -- the command line's values --------------------------------------------------------------------------
 
 
@@ -308,6 +330,12 @@ def test_described_tells_fixed_and_mutable_with_the_overrides() -> None:
 def test_parsed_reads_python_data_or_text(text: str, expected: tuple[str, Any]) -> None:
     """key=value, where the value is a literal, and otherwise the text itself."""
     assert texts.parsed(text) == expected
+
+
+@pytest.mark.parametrize("text", ["agents", "", "=4", " =4"])
+def test_a_setting_without_key_or_value_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="write it as key=value, such as --set agents=4"):
+        texts.parsed(text)
 
 
 # -- components written as text ----

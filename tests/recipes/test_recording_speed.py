@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.recording_speed import job as recordings
 from benchmarks.recording_speed import recipe as recipe
-from benchmarks.recording_speed.job import NAME, WIDTH, Asked, Stored
+from benchmarks.recording_speed.job import NAME, WIDTH, Asked, Recorded, Stored
 from d5ray.errors import AgentError
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.store import Run
@@ -15,6 +15,12 @@ from d5ray.metrics.statistics.sequential_stopping import StoppingRule
 from d5ray.recipes.engine.comparisons import timing
 
 ONCE = StoppingRule(most=6, seconds=30)
+
+
+def test_every_value_is_recorded_in_every_repetition() -> None:
+    """It counts its rows itself; a value takes less than a step's whole repetition and more than nothing."""
+    times = Recorded(steps=100, rule=ONCE)(0)
+    assert len(times.seconds) == 6 and min(times.seconds) > 0 and times.stop_reason
 
 
 def test_what_is_stored_is_in_the_run_without_a_gap(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.recovery_speed.marks import STEPS_AFTER, Kill, Marks, Noted, noted, outcome
+from d5ray.errors import D5Error
 
 SECOND = 10**9
 
@@ -75,3 +76,11 @@ def test_one_of_the_processes_is_killed_and_the_others_are_ended(tmp_path: Path)
     found = noted(tmp_path)
     assert sorted(each.after(moment) >= STEPS_AFTER for each in found) == [False, True, True]
     assert {each.metric: each.values[0] for each in outcome(found, moment, victim)}["equal_at_the_end"] == 1.0
+
+
+def test_who_does_not_train_in_time_is_an_error_that_says_how_far_all_came(tmp_path: Path) -> None:
+    marks = Marks(str(tmp_path), 2)
+    marks.committed(1)
+    with pytest.raises(D5Error, match=r"not all of 3 processes did 5 steps in time; .* rank 2: 1$"):
+        Kill(3, 5, 2, 0.1).strike(tmp_path)
+    assert marks.committed(2)  # who still trains ends

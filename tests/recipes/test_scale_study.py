@@ -103,6 +103,18 @@ def test_the_first_exchange_is_that_of_the_closed_form(algorithm: str, network: 
     assert found(series, "predicted_exchange_time") == pytest.approx([expected])
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "straggler", "agents"),
+    [("allreduce", True, 2), ("allreduce", False, 1), ("ADPSGD", False, 2)],
+)
+def test_only_exchanges_that_nobody_waits_for_are_compared_with_a_formula(
+    algorithm: str, straggler: bool, agents: int, tmp_path: Path
+) -> None:
+    series = measured(Scaled(algorithm, "fast", straggler, agents), tmp_path, epochs=1)
+    metrics = {"test_accuracy", "elapsed_time", "time_to_accuracy", "bytes_sent"}
+    assert {each.metric for each in series} == metrics
+
+
 # -- combinations ------------------------------------------------------------------------------------------
 
 
@@ -115,6 +127,13 @@ def test_everything_is_combined_once_and_one_agent_has_no_straggler() -> None:
         + ["real allreduce, shared_memory[3]", "real allreduce, socket[3]"]
     )
     assert [contender.name for _, contender in made.turns()] == names
+
+
+@pytest.mark.parametrize(("agents", "shards"), [(1, 1), (3, 1), (4, 1), (8, 2), (64, 16)])
+def test_every_four_agents_have_a_shard(agents: int, shards: int) -> None:
+    servers = ALGORITHMS["parameter server"].servers(agents)
+    assert servers is not None and servers.shards == shards
+    assert ALGORITHMS["allreduce"].servers(agents) is None
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -17,6 +17,7 @@ from d5ray.actors.group.run_row import RunOrigin
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.metrics.judge import run_series as kept
+from d5ray.metrics.judge.comparison import compare, runs_named
 from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.reader import Run
@@ -25,6 +26,7 @@ from d5ray.metrics.statistics.intervals import median_interval
 from d5ray.recipes.engine.checking import series_checker
 from d5ray.recipes.engine.recipe import Recipe, Result, judged, overall
 from d5ray.recipes.engine.repeats import seeds
+from d5ray.recipes.engine.run_recipe import run_recipe
 from tests.conftest import d5ray
 
 
@@ -115,6 +117,26 @@ def test_a_series_is_found_again(own_home: Path) -> None:
     assert sorted(zip(*counted.to_pydict().values(), strict=True)) == sorted(expected)
     joint = sql(series, f"select verdict from verdicts where run_id = '{series.name}'").to_pydict()
     assert joint == {"verdict": ["INCONCLUSIVE", "INCONCLUSIVE"]}
+
+
+def test_run_recipe_takes_seeds() -> None:
+    """The function that a recipe's file calls; fewer than six decide nothing, and say how many lack."""
+    fixed = {"job": Simulated, "hidden": 4}
+    result = run_recipe(
+        fixed, {"seed": 10}, [d5.metrics.TestAccuracy() >= 0.0], name="own", seeds=2, quiet=True
+    )
+    assert [Run(one.folder).row["seed"] for one in result.runs] == [10, 11]
+    assert "2 runs are too few, it needs 6: make 4 more" in result.verdicts[0].reason
+
+
+@pytest.mark.full
+def test_series_are_compared_run_by_run() -> None:
+    """Six seeds of either learning rate: pairs of the same seed, the larger rate is the better one."""
+    slow, fast = ran(6, learning_rate=1e-4), ran(6, learning_rate=0.5)
+    found = compare(runs_named(slow.run_id), runs_named(fast.run_id))
+    (accuracy,) = (each for each in found.differences if each.metric == "test_accuracy")
+    assert (accuracy.verdict, accuracy.n) == ("better", 6)
+    assert found.first == tuple(one.run_id for one in slow.runs)
 
 
 # -- an end in the middle -----------------------------------------------------------------------------------

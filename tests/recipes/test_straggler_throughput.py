@@ -14,7 +14,7 @@ from d5ray.recipes import straggler_throughput as recipe
 from d5ray.recipes.engine.comparisons.contenders import RankSeries
 from d5ray.recipes.jobs import devices
 from d5ray.recipes.jobs.agent_rates import rates
-from d5ray.recipes.jobs.stragglers import Simulated
+from d5ray.recipes.jobs.stragglers import OnCores, OnDevices, Simulated
 from tests.recipes.comparing import job_of
 
 LENET_BYTES = 4 * 21_386  # of LeNet's parameters on the digits
@@ -52,6 +52,11 @@ def test_a_rate_is_that_of_an_agents_own_steps_while_all_train() -> None:
     )
     assert found(series, "samples_per_second") == {0: [18 / 3], 1: [12 / 4]}
     assert found(series, "agent_step_time") == {0: [1.0, 1.0, 1.0], 1: [3.0, 1.0]}
+
+
+def test_an_agent_that_never_trained_with_the_others_has_no_rate() -> None:
+    with pytest.raises(d5.D5Error, match=r"agent 1 ended no step .*: let all do more steps"):
+        rates(recorded([("train", 1.0, 8)], [("train", 2.0, 8)]))
 
 
 # -- the simulated contenders, against closed forms --------------------------------------------------------
@@ -104,3 +109,10 @@ def test_a_gradient_on_a_device_is_the_same_and_takes_as_long_as_said() -> None:
 
 
 # -- the recipe --------------------------------------------------------------------------------------------
+
+
+def test_only_the_last_agent_is_slow_on_cores_as_on_devices() -> None:
+    made = job_of(recipe, device_seconds=0.005)
+    for contender in (OnCores(d5.optimizers.ASGD(), 4), OnDevices(d5.optimizers.ASGD(), 4)):
+        experiment = contender.experiment(made, "digits")
+        assert [experiment.pace(rank).factor() for rank in range(4)] == [1, 1, 1, 4]
