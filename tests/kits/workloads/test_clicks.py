@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from d5ray.errors import DataError
+from d5ray.errors import ConfigurationError, DataError
 from d5ray.kits.workloads.datasets.clicks import VALUES, drawn
 from d5ray.kits.workloads.datasets.hashing_trick import hashed
 from d5ray.kits.workloads.events.ranking import area_under_curve
@@ -79,6 +79,19 @@ def test_criteo_is_read_as_it_was_published(tmp_path: Path, name: str) -> None:
 def test_a_damaged_row_is_named(rows: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text(rows)
     with pytest.raises(DataError, match=words):
+        load_dataset("criteo", root=tmp_path)
+
+
+def test_a_missing_unreadable_or_too_short_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"(?s)'criteo': not found: train.txt"):
+        load_dataset("criteo", root=tmp_path)
+    with pytest.raises(ConfigurationError, match="cannot be downloaded from here"):
+        load_dataset("criteo", root=tmp_path, download=True)
+    (tmp_path / "train.txt").write_text(text().splitlines()[0] + "\n")
+    with pytest.raises(DataError, match="found 1 rows, of which 0 are to test"):
+        load_dataset("criteo", root=tmp_path)
+    (tmp_path / "train.txt").rename(tmp_path / "day_0.gz")
+    with pytest.raises(DataError, match=r"day_0.gz: found an unreadable file"):
         load_dataset("criteo", root=tmp_path)
 
 

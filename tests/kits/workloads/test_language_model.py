@@ -99,6 +99,15 @@ def test_palms_count_is_what_pytorch_counts() -> None:
     assert counter.get_total_flops() == pytest.approx(expected - norms, abs=attention)
 
 
+def test_a_size_that_there_is_not_is_named() -> None:
+    with pytest.raises(d5.D5Error, match=r"size is '124m'.*'124M'"):
+        GPT(300, "124m")
+    with pytest.raises(d5.D5Error, match="take heads that divide the width"):
+        GPT(300, width=30, heads=4)
+    with pytest.raises(d5.D5Error, match=r"a sample has 9 tokens.*set model.context=9"):
+        GPT(300, context=8)(torch.zeros(1, 9, dtype=torch.long))
+
+
 # -- the recipe --------------------------------------------------------------------------------------------
 
 
@@ -156,3 +165,23 @@ def test_pieces_and_short_products_train_the_same_model(tmp_path: Path) -> None:
     for _, tables in found.values():
         assert d5.metrics.Rows(tables, "tokens").value.tolist() == [8 * 16] * 12  # six steps of two agents
         assert len(d5.metrics.Rows(tables, "agent_peak_flop_rate")) == 4  # before and behind, of each
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"text": "nowhere.txt"}, "no file fits 'nowhere.txt'"),
+        ({"text": "bytes.bin"}, "found the byte 0x80 at 128, expected text in UTF-8"),
+        ({"text": "little.txt"}, "found 6 tokens to train"),
+        ({"vocabulary": 9}, "vocabulary is 9"),
+    ],
+)
+def test_wrong_texts_are_one_sentence(
+    wrong: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bytes.bin").write_bytes(bytes(range(256)) * 50)
+    (tmp_path / "little.txt").write_text("one two three " * 2)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(d5.D5Error, match=said) as error:
+        d5.datasets.load_dataset("tokens", **wrong)
+    assert "\n" not in str(error.value)

@@ -1,5 +1,6 @@
 """Claims about agents that act: advantages by their sum, episodes by gymnasium, what is refused"""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +170,9 @@ def test_a_run_goes_on_from_its_checkpoint_with_new_episodes(tmp_path: Path) -> 
 def test_what_is_wrong_is_refused(make: Any, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         make()
+
+
+def test_without_gymnasium_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(ConfigurationError, match=r"which is not installed: pip install 'd5ray\[rl\]'"):
+        load_dataset("environment")

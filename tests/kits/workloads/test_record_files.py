@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.errors import ConfigurationError, DataError
+from d5ray.errors import ConfigurationError, D5Error, DataError
 from d5ray.training.datasets.samples import Samples
 from tests.training.datasets.files import write_records, write_tar
 from tests.training.datasets.test_arrays import equal, trained
@@ -144,3 +144,12 @@ def test_a_damaged_file_is_one_error_with_the_sample(
         else:
             made = d5.datasets.TFRecord(tmp_path / "bad.tfrecord", 2, inputs="x")
         made.take(np.arange(len(made)))
+
+
+def test_files_that_are_not_there_are_missed(tmp_path: Path) -> None:
+    for kind in (d5.datasets.TFRecord, d5.datasets.WebDataset):
+        for path in (tmp_path, tmp_path / "nothing"):
+            with pytest.raises(DataError, match=r"found no .* file"):
+                kind(path, 2)
+        with pytest.raises(D5Error, match="classes is 0"):
+            kind(tmp_path, 0)

@@ -1,7 +1,9 @@
 """Claims about sequences that are written down: the likeliest path, and how far it is from the truth"""
 
 import numpy as np
+import pytest
 
+import d5ray as d5
 from d5ray.kits.workloads.datasets.keyword_sequences import load_keyword_sequences
 from d5ray.kits.workloads.datasets.keywords import WORDS
 from d5ray.kits.workloads.events.sequence_errors import best_path, edits, error_rate
@@ -54,3 +56,8 @@ def test_words_are_in_their_order_and_silence_is_not_told() -> None:
     clean = load_keyword_sequences(samples=20, test_samples=1, noise=0.0).train
     loud = clean.inputs[:, 0].max(axis=1)[:, :147].reshape(20, 3, 49).max(axis=2) > -10  # silence: -13.8
     assert loud.sum(axis=1).tolist() == (clean.labels >= 0).sum(axis=1).tolist()
+
+
+def test_it_is_for_ctc_alone() -> None:
+    with pytest.raises(d5.D5Error, match=r"set loss=d5.operators.CTCLoss\(\)"):
+        d5.Experiment("mlp", "digits", d5.optimizers.SGD(0.1), events=d5.events.SequenceErrors())

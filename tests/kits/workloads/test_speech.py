@@ -10,7 +10,7 @@ import pytest
 from scipy.signal import get_window
 from scipy.signal import stft as scipy_stft
 
-from d5ray.errors import DataError
+from d5ray.errors import ConfigurationError, DataError
 from d5ray.kits.workloads.datasets.keywords import WORDS, spoken
 from d5ray.kits.workloads.datasets.log_mel import FLOOR, LogMel
 from d5ray.kits.workloads.datasets.speech_commands import read_wav
@@ -119,3 +119,17 @@ def test_what_is_wrong_with_sounds_is_said(folder: Path) -> None:
     write(folder / "speech_commands" / "no" / "0abc_nohash_0.wav", np.zeros(9), rate=8000)
     with pytest.raises(DataError, match=r"no/0abc_nohash_0.wav: found 16 bits at 8000 Hz"):
         load_dataset("speech_commands", root=folder).train.take(np.array([0]))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: LogMel(bands=400, window=256), "bands that no frequency of its windows falls into"),
+        (lambda: LogMel(lowest=8000.0), "lowest is 8000.0"),
+        (lambda: LogMel().windows(639), "shorter than a window of 640"),
+        (lambda: load_dataset("keywords", noise=-1.0), "noise is -1.0"),
+    ],
+)
+def test_features_that_make_no_sense_are_refused(make: Any, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        make()

@@ -71,6 +71,16 @@ def test_files_are_read_in_the_order_in_which_they_are_meant(
     assert whole == "".join(40 * letter for letter in letters).encode()
 
 
+@pytest.mark.parametrize("paths", ["missing.txt", "books/*.pdf", ("books/a.txt", "missing"), "books/empty"])
+def test_a_path_without_a_file_is_named(library: Path, paths: object) -> None:
+    """With the folder that it was looked for from, and what can be given."""
+    (library / "books" / "empty").mkdir()
+    with pytest.raises(DataError) as error:
+        load_dataset("text", paths=paths)
+    wrong = paths if isinstance(paths, str) else "missing"
+    assert f"no file fits {wrong!r} (seen from {library}): give the path of a file" in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -112,6 +122,14 @@ def test_the_standard_library_is_whole_modules_in_a_fixed_order(tmp_path: Path) 
     assert len(bytes_of(data.test)) == 40
 
 
+def test_every_python_has_a_standard_library(tmp_path: Path) -> None:
+    data = load_dataset("stdlib", most_bytes=100_000, length=50)
+    assert 80_000 < data.train.labels.size + data.test.labels.size < 100_000
+    assert b"import " in bytes_of(data.train)
+    with pytest.raises(DataError, match=f"found no module of at most 40000 bytes in {tmp_path}"):
+        load_dataset("stdlib", folder=tmp_path)
+
+
 @pytest.mark.parametrize(
     ("inner", "ending"),
     [("wikitext", "raw"), ("wikitext-2", "tokens"), ("wikitext-103-raw", "raw"), ("", "tokens")],
@@ -125,3 +143,16 @@ def test_wikitext_is_read_as_it_was_published(tmp_path: Path, inner: str, ending
         (folder / f"wiki.{name}.{ending}").write_text(text)
     data = load_dataset("wikitext", root=tmp_path, length=1)
     assert bytes_of(data.train) == texts["train"].encode() and bytes_of(data.test) == texts["test"].encode()
+
+
+def test_a_missing_or_empty_wikitext_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"(?s)'wikitext': not found: wiki.train.raw and wiki.test.raw"):
+        load_dataset("wikitext", root=tmp_path)
+    with pytest.raises(ConfigurationError, match="cannot be downloaded from here"):
+        load_dataset("wikitext", root=tmp_path, download=True)
+    (tmp_path / "wiki.train.raw").write_text(500 * "word ")
+    (tmp_path / "wiki.test.raw").write_text("short")
+    with pytest.raises(
+        DataError, match=r"found 5 bytes in .*wiki.test.raw, expected at least length \+ 1 = 129"
+    ):
+        load_dataset("wikitext", root=tmp_path)

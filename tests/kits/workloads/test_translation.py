@@ -42,6 +42,11 @@ def test_the_other_tongue_has_rules_of_its_own() -> None:
     )
 
 
+def test_no_sentence_comes_twice_and_no_two_mean_the_same() -> None:
+    made = list(itertools.islice(sentences(3), 1500))
+    assert len({each.english for each in made}) == len({each.translated for each in made}) == 1500
+
+
 def test_pairs_are_what_they_were_behind_their_tokens() -> None:
     """Source up to <end>; target from <begin>, labels one further on, -100 behind; tests are others."""
     data = load_translation(samples=300, test_samples=40, vocabulary=400, length=40, seed=5)
@@ -81,6 +86,22 @@ def test_files_take_the_place_of_made_pairs(tmp_path: Path) -> None:
     tests: dict[str, Any] = {"test_source": str(tmp_path / "t.en"), "test_target": str(tmp_path / "t.de")}
     data = load_translation(**files, **tests, vocabulary=300)
     assert (len(data.train), texts(data.test.labels, data.classes)) == (38, ["LINE 7", "LINE 8"])
+
+
+def test_wrong_files_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one\ntwo\nthree\n")
+    a = str(tmp_path / "a")
+    for wrong, said in (
+        ({"source": a}, "source is given without target"),
+        ({"target": a}, "target is given without source"),
+        ({"test_source": a, "test_target": a}, "test_source is given without source"),
+        ({"source": a, "target": f"{a}c"}, "no file fits"),
+        ({"source": a, "target": a, "length": 2}, "found no pair to test on of at most 2 tokens"),
+        ({"vocabulary": 258}, "vocabulary is 258"),
+    ):
+        with pytest.raises((DataError, ConfigurationError)) as found:
+            load_translation(**{"vocabulary": 300, **wrong})  # type: ignore[arg-type]
+        assert said in str(found.value) and "\n" not in str(found.value)
 
 
 # -- the network -------------------------------------------------------------------------------------------

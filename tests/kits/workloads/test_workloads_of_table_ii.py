@@ -1,11 +1,17 @@
 """Claims about the recipes of Table II's workloads: short runs learn, published formats fit, all pass"""
 
+import gzip
+import json
+import warnings
+import wave
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import d5ray as d5
 from d5ray.experiment import Experiment
@@ -163,6 +169,112 @@ def test_rows_go_over_sockets_to_real_servers_as_in_the_simulation(tmp_path: Pat
         for name, found in agents[1].parameters().items():
             np.testing.assert_allclose(found, expected[name], rtol=1e-5, atol=1e-7)
         assert len(sinks[0].of("area_under_curve")) == 1
+
+
+def test_actors_push_what_they_played_to_a_real_server() -> None:
+    """In threads, each at its own pace: all steps are done, and both end with what they made together."""
+    short = made(cartpole, {"optimizer": "Adam(0.002)"}, epochs=1, dataset_kwargs={"steps": 640})
+    with agents_in_threads(short, short.load_dataset()) as (agents, sinks):
+        outcomes = together(lambda rank: agents[rank].train(5), 2)
+        assert all(outcome.completed for outcome in outcomes)
+        together(lambda rank: agents[rank].drain(), 2)
+        together(lambda rank: agents[rank].conclude(), 2)
+        first, second = (agent.flat_parameters() for agent in agents)
+        np.testing.assert_array_equal(first, second)
+        for sink in sinks:
+            assert len(sink.of("loss")) == 5 and sink.of("test_return")[-1] > 8
+
+
+# -- published formats -------------------------------------------------------------------------------------
+
+
+def speech_commands(root: Path) -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    names = []
+    for word in ("yes", "no"):
+        (root / "speech_commands" / word).mkdir(parents=True)
+        for number in range(6):
+            names.append(f"{word}/{number}_nohash_0.wav")
+            with wave.open(str(root / "speech_commands" / names[-1]), "wb") as file:
+                file.setparams((1, 2, 16_000, 0, "NONE", ""))
+                file.writeframes((3000 * rng.standard_normal(16_000)).astype("<i2").tobytes())
+    (root / "speech_commands" / "testing_list.txt").write_text("\n".join(names[::5]))
+    (root / "speech_commands" / "validation_list.txt").write_text("")
+    return {"dataset": "speech_commands", "dataset.words": ("yes", "no"), "batch_size": 4}
+
+
+def wikitext(root: Path) -> dict[str, Any]:
+    (root / "wikitext-2-raw").mkdir()
+    for split in ("train", "valid", "test"):
+        (root / "wikitext-2-raw" / f"wiki.{split}.raw").write_text(
+            60 * f" = {split} = \n The text @-@ of it .\n"
+        )
+    return {"dataset": "wikitext", "batch_size": 8}
+
+
+def criteo(root: Path) -> dict[str, Any]:
+    rng = np.random.default_rng(2)
+    rows = (
+        "\t".join(
+            [
+                str(rng.integers(2)),
+                *map(str, rng.integers(0, 50, 13)),
+                *(f"{k:x}" for k in rng.integers(0, 99, 26)),
+            ]
+        )
+        for _ in range(80)
+    )
+    (root / "train.txt.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
+    return {"dataset": "criteo", "batch_size": 16}
+
+
+def coco(root: Path) -> dict[str, Any]:
+    rng = np.random.default_rng(3)
+    (root / "coco" / "annotations").mkdir(parents=True)
+    for part, count in (("train2017", 8), ("val2017", 4)):
+        (root / "coco" / part).mkdir()
+        images: list[dict[str, Any]] = []
+        for number in range(count):
+            images.append({"id": number, "file_name": f"{number:012}.jpg", "width": 80, "height": 60})
+            pixels = rng.integers(0, 255, (60, 80, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(root / "coco" / part / images[-1]["file_name"])
+        boxes = [
+            {
+                "image_id": each["id"],
+                "category_id": 1 + each["id"] % 3,
+                "bbox": [10, 10, 30, 25],
+                "iscrowd": 0,
+            }
+            for each in images
+        ]
+        kinds = [{"id": 1 + place, "name": name} for place, name in enumerate(("cat", "dog", "person"))]
+        found = {"images": images, "annotations": boxes, "categories": kinds}
+        (root / "coco" / "annotations" / f"instances_{part}.json").write_text(json.dumps(found))
+    return {"dataset": "coco", "dataset.size": 64, "batch_size": 2}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("module", "write"),
+    [
+        (keyword_spotting, speech_commands), (text_transformer, wikitext), (click_ranking, criteo),
+        (shapes_detection, coco),
+    ],
+)  # fmt: skip
+def test_the_published_format_takes_the_place_of_made_data(
+    module: ModuleType,
+    write: Callable[[Path], dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The recipe trains on it with a smaller batch alone, and measures its quality."""
+    monkeypatch.setenv("D5RAY_DATA", str(tmp_path))
+    overrides = write(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # one epoch does not reach the end of a schedule
+        tables = trained(made(module, overrides, epochs=1), tmp_path)
+    first = Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name="r").criteria[0]
+    assert np.isfinite(value(first.metric, tables))
 
 
 # -- whole runs --------------------------------------------------------------------------------------------
