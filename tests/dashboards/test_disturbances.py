@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 import d5ray as d5
-from d5ray.dashboards.disturbances import disturbances
+from d5ray.dashboards.disturbances import SHOWN, disturbances
 from d5ray.dashboards.report.building import built
 from d5ray.dashboards.report.formats.markdown import markdown
 from d5ray.dashboards.report.subject import subject_of
@@ -61,3 +61,11 @@ def test_a_fault_that_was_announced_and_did_not_come_is_told_once(tmp_path: Path
 
 def test_an_undisturbed_run_says_nothing(tmp_path: Path) -> None:
     assert disturbances(trained(tmp_path, d5.Faults()).tables()["events"]) == []
+
+
+def test_of_many_the_first_are_shown_and_the_others_counted(tmp_path: Path) -> None:
+    plan = d5.Faults()
+    for step in range(2, 20, 2):
+        plan = plan.kill(agent=1 + step % 3 % 2, at_step=step)
+    told = disturbances(trained(tmp_path, plan, "restart").tables()["events"])
+    assert len(told) == SHOWN + 1 and told[-1].startswith("and ") and told[-1].endswith(" more such events")

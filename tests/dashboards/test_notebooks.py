@@ -125,3 +125,10 @@ def test_a_topology_shows_its_picture_and_its_facts(topology: d5.Topology, facts
     for fact in facts:
         assert fact in words
     assert ("svg" in page.tags) == (topology.agents <= 512)
+
+
+def test_a_large_result_shows_its_beginning() -> None:
+    """And how large it is."""
+    page = shown(Table(pa.table({"n": range(1_000_000)})))
+    assert "1,000,000 rows, the first 20 are shown" in page.text
+    assert page.tags.count("tr") == 21

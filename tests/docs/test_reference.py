@@ -71,3 +71,15 @@ def test_the_site_asks_no_other_machine_for_anything(site: Path) -> None:
         text = page.read_text(encoding="utf-8")
         for mark in ('src="http', "src='http", 'rel="stylesheet" type="text/css" href="http', "@import"):
             assert mark not in text, f"{page}: {mark}"
+
+
+def test_links_out_of_the_docs_lead_to_pages_of_the_site(site: Path) -> None:
+    """To the figures and to what is promised; a file of the repository alone is named."""
+    recipes = (site / "guide" / "recipes.html").read_text(encoding="utf-8")
+    memory = (site / "guide" / "microbatches.html").read_text(encoding="utf-8")
+    shared = (site / "guide" / "shared_machines.html").read_text(encoding="utf-8")
+    anchor = "a-step-in-a-quarter-of-the-memory"
+    assert f'href="../results.html#{anchor}"' in memory
+    assert f'id="{anchor}"' in (site / "results.html").read_text(encoding="utf-8")
+    assert 'href="../security.html"' in shared
+    assert "recipes/digits_lenet.py" in recipes and 'href="../../recipes' not in recipes

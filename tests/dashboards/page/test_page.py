@@ -18,6 +18,7 @@ import d5ray as d5
 from d5ray.actors.group.run_row import RunOrigin
 from d5ray.dashboards.page import server
 from d5ray.dashboards.page.sections import VIEWS
+from d5ray.metrics.judge.run_series import RunSeries
 from tests.dashboards.made_runs import Made
 from tests.patience import patience
 
@@ -179,6 +180,81 @@ def test_a_run_in_progress_is_followed_to_its_end(tmp_path: Path, look: Open) ->
         tab.until(lambda: tab.tab.locator("#state").inner_text() == "completed")
         tab.until(lambda: tab.stat("steps") == "1,500")
         tab.until(lambda: tab.silent(2.5))
+
+
+@pytest.mark.full
+def test_zooming_asks_for_single_steps(page: str, look: Open) -> None:
+    """Of 20,000 steps a few hundred points are drawn; of a hundred of them, every one; and back again."""
+    tab = look(page)
+    tab.show(run="long")
+    assert 300 <= len(tab.points("loss", "agent 0")) <= 400
+    for most in (2000, 200):  # of the steps that are then in view
+        tab.until(lambda: tab.silent(0.5))  # what is drawn anew takes no mouse
+        box = tab.tab.locator("[data-chart='loss'] .nsewdrag").first.bounding_box()
+        middle = box["y"] + box["height"] / 2
+        tab.tab.mouse.move(box["x"] + 0.50 * box["width"], middle)
+        tab.tab.mouse.down()
+        tab.tab.mouse.move(box["x"] + 0.57 * box["width"], middle, steps=4)
+        tab.tab.mouse.up()
+        zoomed = tab.until(
+            lambda most=most: (x := tab.points("loss", "agent 0")) and max(x) - min(x) < most and x
+        )
+    assert zoomed == list(range(int(zoomed[0]), int(zoomed[-1]) + 1))
+    tab.tab.mouse.dblclick(box["x"] + box["width"] / 2, middle)
+    tab.until(lambda: max(tab.points("loss", "agent 0")) == 19_999)
+    tab.tab.locator(".choice label", has_text="time").click()
+    tab.until(lambda: "[s]" in tab.tab.locator("[data-chart='loss'] .xtitle").text_content())
+    assert max(tab.points("loss", "agent 0")) == pytest.approx(40.0, abs=0.1)
+
+
+def test_runs_stand_side_by_side(page: str, look: Open) -> None:
+    """A second run is chosen: its curve, and its figures in the table; views and runs change the address."""
+    tab = look(page)
+    tab.show()
+    tab.tab.locator("nav a", has_text="Compare").click()
+    tab.until(lambda: tab.tab.locator("[data-chart='beside_loss'] .main-svg").count())
+    assert "view=compare" in tab.tab.url
+    tab.tab.locator(".choice.wide .dash-dropdown").click()
+    for name in ("gossip", "long"):
+        option = tab.tab.locator(".dash-dropdown-content label", has_text=name)
+        if not option.locator("input").is_checked():
+            option.click()
+        tab.until(lambda option=option: option.locator("input").is_checked())
+        tab.until(lambda name=name: tab.points("beside_loss", name))
+    tab.tab.keyboard.press("Escape")
+    for name in ("servers", "gossip", "long"):
+        tab.until(lambda name=name: tab.points("beside_loss", name))
+    table = tab.tab.locator("main table")
+    tab.until(lambda: all(name in table.inner_text() for name in ("servers", "gossip", "long", "20000")))
+    tab.tab.locator("#run").click()
+    tab.tab.locator(".dash-dropdown-content label", has_text="gossip").click()
+    tab.until(lambda: "run=gossip" in tab.tab.url and "view=compare" in tab.tab.url)
+
+
+@pytest.mark.full
+def test_the_runs_of_a_series_stand_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Open
+) -> None:
+    """`d5ray dashboard SERIES` opens its last complete run, which is compared with the others of it alone."""
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
+    for name, series in (("first", "both"), ("second", "both"), ("third", "both"), ("stranger", None)):
+        made = Made(tmp_path / "runs", name, agents=1, steps=20, series=series)
+        made.write(20)
+        made.close()
+    names = ["first", "second", "third"]
+    kept = RunSeries(tmp_path / "series" / "both")
+    kept.write({"purpose": "seeds", "runs": [], "status": "running"})
+    with pytest.raises(d5.D5Error, match="both has no complete run yet"):
+        server.prepared("both")
+    kept.write({"purpose": "seeds", "runs": names, "status": "completed"})
+    with serving(tmp_path / "runs", "both") as address:
+        tab = look(address)
+        tab.show()
+        assert "third" in tab.tab.locator("header").inner_text()
+        tab.turn("compare")
+        for name in names:
+            tab.until(lambda name=name: tab.points("beside_loss", name))
+        assert "stranger" not in tab.tab.locator("main").inner_text()
 
 
 @pytest.mark.full

@@ -13,11 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPResponse
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from flask import Flask
+from werkzeug.serving import make_server
 
 from d5ray.dashboards.page import server, sql
-from d5ray.dashboards.page.guard import COOKIE, is_loopback
+from d5ray.dashboards.page.guard import COOKIE, client_gone, is_loopback
 from d5ray.dashboards.page.runs import Runs
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.queries.tokens import token_from, write_private
@@ -167,6 +170,39 @@ def test_a_query_ends_when_its_client_has_gone(root: Path) -> None:
     runs.close()
 
 
+def test_a_closed_connection_is_a_client_that_has_gone(root: Path) -> None:
+    """The page's own server sees it: what is asked by a browser that was closed does not go on."""
+    seen: list[bool] = []
+    ended = threading.Event()
+    application = Flask(__name__)
+
+    @application.route("/")
+    def page() -> str:
+        gone = client_gone()
+        seen.append(gone())
+        until = time.monotonic() + 10
+        while not gone() and time.monotonic() < until:
+            time.sleep(0.01)
+        seen.append(gone())
+        ended.set()
+        return ""
+
+    made = make_server("127.0.0.1", 0, application, threaded=True)
+    thread = threading.Thread(target=made.serve_forever, daemon=True)
+    thread.start()
+    try:
+        with socket.create_connection(("127.0.0.1", made.server_port), timeout=5) as browser:
+            browser.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
+            deadline = time.monotonic() + 10
+            while not seen and time.monotonic() < deadline:
+                time.sleep(0.01)
+        assert ended.wait(15) and seen == [False, True]
+    finally:
+        made.shutdown()
+        made.server_close()
+        thread.join(5)
+
+
 STRANGER = """
 import os, socket, sys
 home, port = sys.argv[1], int(sys.argv[2])
@@ -226,3 +262,17 @@ def test_tokens_come_from_private_files_and_the_variable(
     for missing in (tmp_path / "none", tmp_path):
         with pytest.raises(ConfigurationError, match="no token can be read from"):
             token_from(missing)
+
+
+def test_a_browser_is_opened_without_the_token_in_its_arguments(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gets a file of mode 600, which leads to the page."""
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("werkzeug.serving.BaseWSGIServer.serve_forever", lambda made: None)
+    server.serve("r", port=0, token=TOKEN, root=root, browser=True)
+    file = tmp_path / "page.html"
+    assert opened == [file.as_uri()] and file.stat().st_mode & 0o777 == 0o600
+    assert quote(TOKEN) in file.read_text()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from d5ray.dashboards.terminal.operator_tables import above, measured, share_of_peak, show
+from d5ray.dashboards.terminal.operator_tables import above, duration, measured, share_of_peak, show
 from d5ray.metrics.definitions.operator_calls import (
     OF_OPERATORS,
     OPERATOR_TIME,
@@ -102,3 +102,11 @@ def test_a_share_that_nothing_explains_is_not_given(
     share, bound = share_of_peak(known, 1e11, 1e10, seconds)
     assert share == pytest.approx(expected[0])
     assert (bound, above(share, bound, known, 1 << 22)) == expected[1:]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(2.5, "2.50 s"), (0.0123, "12.3 ms"), (4.5678e-5, "45.7 µs"), (5e-10, "0.500 ns"), (123.4, "123 s")],
+)
+def test_durations_have_three_digits_in_a_unit_that_suits_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import d5ray as d5
 from d5ray.cli.app import app
+from d5ray.cli.sql_queries import opened_by
 from d5ray.errors import D5Error
 from d5ray.metrics.queries.tokens import write_private
 from tests.conftest import d5ray, started, wait_until
@@ -144,3 +145,9 @@ def test_a_folder_is_served_until_it_is_told_to_end(root: Path, tmp_path: Path) 
             assert json.loads(done.out) == [{"seed": 1}]
         command.process.terminate()
         assert command.process.wait(patience(10)) == 0
+
+
+def test_a_run_without_finished_tables_is_asked_with_a_query(tmp_path: Path) -> None:
+    (tmp_path / "it's one").mkdir()
+    with pytest.raises(D5Error, match="give a query"):
+        opened_by(d5.Run(tmp_path / "it's one"))

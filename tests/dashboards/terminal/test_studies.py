@@ -13,13 +13,13 @@ from rich.console import Console
 from d5ray.dashboards.report.sections import studies
 from d5ray.dashboards.terminal import contenders
 from d5ray.metrics.definitions import rates, simulations
-from d5ray.metrics.definitions.exchanges import ALLREDUCE_TIME, AllreduceSpeedup
+from d5ray.metrics.definitions.exchanges import ALLREDUCE_TIME, AllreduceSpeedup, AllreduceTime
 from d5ray.metrics.definitions.side_by_side import RecordingShare, StepTimeRatio
 from d5ray.metrics.judge.performance_profiles import medians_of, ratios_of
 from d5ray.metrics.record.recorder import Recorder
 
 UNITS = {rates.UPDATE_RATE: "1/s", rates.SAMPLE_RATE: "1/s", simulations.PEAK_MEMORY: "B"}
-UNITS |= dict.fromkeys(("steps_to_target", "evaluated_step"), "1")
+UNITS |= dict.fromkeys(("steps_to_target", "evaluated_step", "test_accuracy"), "1")
 Planted = tuple[str, str, int, float]  # metric, scope, rank, value
 SIZES = ("4 B", "4 kB", "64 kB", "256 kB", "1 MB", "10 MB", "100 MB")
 
@@ -104,6 +104,20 @@ SHOWN: dict[str, tuple[list[Planted], list[str]]] = {
         ],
         ["update_time (ms) d5ray fused torch", "lenet Adam 1 2 –", "lenet SGD 3 – 4"],
     ),
+    "times that no sides took in turn, or one side that has no name": (
+        [
+            ("some_time", scope, 0, 1.0)
+            for scope in ("m[2] with mirror", "m[2] without", "r[1] 1 MB", "r[1] 10 MB", "a[1]")
+        ],
+        [],
+    ),
+    "long names that still fit": (
+        [(TIME, f"DPSGD exponential, slow, straggler[{n}]", 0, 1.0) for n in (2, 4, 16, 64)],
+        [
+            "virtual time to accuracy (s) 2 agents 4 agents 16 agents 64 agents",
+            "DPSGD exponential, slow, straggler 1 1 1 1",
+        ],
+    ),
     "a training of agents, which write samples a second too": ([(rates.SAMPLE_RATE, "agent", 0, 100.0)], []),
 }  # fmt: skip
 
@@ -139,6 +153,21 @@ def test_ratios_of_steps_are_lines_of_who_is_compared() -> None:
     lines = printed(contenders.sections(criterion.judge(run) for criterion in criteria))
     assert (lines[0], lines[2]) == ("step_time_ratio", "d5ray[2] over ddp[2] ≤ 0.9 0.5 [0.5, 0.5] 6 PASS")
     assert (lines[3], lines[5]) == ("recording_share", "d5ray[2] ≤ 0.01 – INCONCLUSIVE")
+
+
+def test_times_are_shown_in_a_unit_that_fits_the_goal() -> None:
+    """An allreduce in µs, a step in ms with its rate and accuracy; of a run without rows there is none."""
+    run = tables([(ALLREDUCE_TIME, "d5ray[2] 4 kB", 0, 12.3e-6)], rounds=6)
+    lines = printed(contenders.sections([(AllreduceTime("d5ray[2]", "4 kB") <= 50e-6).judge(run)]))
+    assert lines[0] == "allreduce_time: d5ray[2] (µs)"
+    assert lines[2] == "4 kB ≤ 50 12.3 [12.3, 12.3] 6 PASS"
+    steps = [("step_time", "d5ray[2]", 0, 0.002), (rates.SAMPLE_RATE, "d5ray[2]", 0, 32_000.0)]
+    trained = tables(steps, rounds=6, phase="train")["samples"]
+    tested = tables([("test_accuracy", "d5ray[2]", 0, 0.975)], rounds=6, phase="test")["samples"]
+    assert printed(contenders.absolute({"samples": pa.concat_tables([trained, tested])})) == [
+        "contender step (ms) 95% interval n samples/s test accuracy", "d5ray[2] 2 [2, 2] 6 32,000 0.975"
+    ]  # fmt: skip
+    assert contenders.absolute({"samples": trained.slice(0, 0)}) == []
 
 
 # -- performance profiles ----------------------------------------------------------------------------------
