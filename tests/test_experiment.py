@@ -7,7 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import FrozenInstanceError, fields, replace
 from typing import Any
 
 import numpy as np
@@ -115,10 +115,19 @@ def test_agents_and_topology_follow_from_each_other(
     assert (made.agents, made.topology) == (agents, topology)
 
 
+def test_no_field_can_be_changed() -> None:
+    """Frozen, also where the new value is the old one."""
+    made = experiment()
+    for field in fields(Experiment):
+        with pytest.raises(FrozenInstanceError):
+            setattr(made, field.name, getattr(made, field.name))
+
+
 def test_a_class_and_its_instance_are_the_same_experiment() -> None:
     """`distributed=Tuned` is `distributed=Tuned()`."""
     assert experiment(distributed=Tuned) == experiment(distributed=Tuned())
     assert experiment(distributed=Tuned) != experiment(distributed=Tuned(3))
+    assert experiment(transformations=RandomFlip()) == experiment(transformations=(RandomFlip(),))
 
 
 MAKERS: list[Callable[[], Experiment]] = [
@@ -221,6 +230,11 @@ def test_every_field_changes_the_hash(name: str) -> None:
     assert changed.hash != experiment(**WITH.get(name, {})).hash
     others = {experiment(**{key: value} | WITH.get(key, {})).hash for key, value in OTHER_VALUES.items()}
     assert len(others) == len(OTHER_VALUES)
+
+
+def test_the_name_is_for_people_and_not_in_the_hash() -> None:
+    one, other = experiment(name="one"), experiment(name="other")
+    assert one != other and one.hash == other.hash
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "4711"])
@@ -408,3 +422,14 @@ def test_a_wrong_value_is_refused_in_plain_words(given: dict[str, object], remed
         experiment(**given)
     assert remedy in str(caught.value)
     assert any(key in str(caught.value) or repr(value) in str(caught.value) for key, value in given.items())
+
+
+def test_values_are_checked_however_they_come() -> None:
+    """By with_values and dataclasses.replace; and when a named data set is loaded, before an agent starts."""
+    for change in (experiment().with_values, lambda **changes: replace(experiment(), **changes)):
+        with pytest.raises(ConfigurationError, match="batch_size is 0"):
+            change(batch_size=0)
+    with pytest.raises(ConfigurationError, match="9 × 9 pixels of images of 8 × 8"):
+        experiment(transformations=Crop(9)).load_dataset()
+    with pytest.raises(ConfigurationError, match="asks for 2000 samples an epoch, but there are 1438"):
+        experiment(train_sampler=ChoiceSampler(False, 2000)).load_dataset()

@@ -103,6 +103,17 @@ def test_it_begins_with_the_servers_parameters_and_every_gradient_counts_once() 
         assert np.linalg.norm(own - expected) < 1e-5 * np.linalg.norm(expected)
 
 
+def test_a_late_agent_makes_the_same_run_to_the_last_bit() -> None:
+    """Twice the same parameters and virtual times."""
+    found = []
+    for _ in range(2):
+        with simulated(experiment(d5.optimizers.ADPSGD(), topology=RING)) as group:
+            group.train(STEPS, progress=False)
+            found.append((of_all(group), group.seconds))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+
+
 def test_who_comes_after_the_end_trains_with_the_others_the_next_time() -> None:
     """Late by 102 ms, when the others train twice for 80 ms: in the second training, from its 6th step on."""
     with simulated(experiment(d5.optimizers.ASGD())) as group:
@@ -129,3 +140,10 @@ def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> 
     """When the experiment is written."""
     with pytest.raises(ConfigurationError, match=message):
         experiment(d5.optimizers.ASGD(), **({"distributed": d5.optimizers.ASGD()} | changes))
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("inf"), "soon", True], ids=repr)
+def test_wrong_seconds_are_refused(seconds: Any) -> None:
+    """A finite number of at least 0."""
+    with pytest.raises(ConfigurationError, match=r"seconds is .*: it must be a .*number"):
+        d5.faults.Late(3, seconds)

@@ -14,6 +14,7 @@ from torch import nn
 import d5ray as d5
 from d5ray.datasets import Split
 from d5ray.errors import ConfigurationError
+from d5ray.testing import same_as_torch
 from tests.plain_torch import Array, Tensors, check_same, module_of, samples, trained
 
 IGNORED, CLASSES, LENGTH, BATCH = -100, 3, 6, 4
@@ -312,3 +313,7 @@ def test_losses_that_need_none_exchange_none() -> None:
         sent.append(rows.sort_values("step").value.tolist())
     plain, function = sent
     assert plain[0] == plain[1] == plain[2] and function[1:] == plain[1:] and function[0] > plain[0]
+
+
+def test_same_as_torch_takes_sums_and_weights() -> None:
+    assert same_as_torch(net, data(), summed, OPTIMIZERS["AdamW"], agents=3, steps=6) < 1e-5

@@ -9,6 +9,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.names import namespaces
+from d5ray.names.renamed import RENAMED
 
 PACKAGE = Path(d5.__file__).parent
 STUBS = sorted(PACKAGE.rglob("__init__.pyi"))
@@ -60,6 +61,12 @@ def test_a_name_of_the_release_before_says_where_it_is_now() -> None:
     with warnings.catch_warnings(action="error"):
         assert getattr(d5, "Momentum") is old is d5.optimizers.Momentum  # noqa: B009
     vars(d5).pop("Momentum")
+
+
+def test_names_that_were_renamed_are_public_now() -> None:
+    """And the old ones are free."""
+    assert set(RENAMED.values()) <= set(namespaces.places())
+    assert set(RENAMED) & set(namespaces.places()) == set()
 
 
 @pytest.mark.parametrize("place", ["d5ray", "d5ray.pipelines"])

@@ -58,6 +58,23 @@ TRAINS = """
         assert np.isfinite(found).all()
         print(rule.__name__)
 """
+REFUSALS = """
+    from d5ray.dashboards.terminal import doctor
+    from d5ray.distributed.communicators.shared_memory.segments import supported
+    from d5ray.errors import ConfigurationError
+    from d5ray.recipes.engine.chaos.campaign import campaign
+
+    def refused(call):
+        try:
+            call()
+        except ConfigurationError as error:
+            print(error)
+
+    print(supported())
+    refused(lambda: campaign("digits_lenet", trials=1))
+    for finding in doctor.examine(None):
+        print(finding.topic, finding.state, finding.text, finding.advice)
+"""
 
 
 def hidden(code: str, home: Path) -> str:
@@ -81,3 +98,15 @@ def test_every_module_is_imported(tmp_path: Path) -> None:
 def test_simulations_and_agents_over_sockets_train(tmp_path: Path) -> None:
     """In step, in gossip, with a parameter server and with pairs; what the oracle says where there is one."""
     assert hidden(TRAINS, tmp_path).split() == ["AllreduceSGD", "DPSGD", "ASGD", "ADPSGD"]
+
+
+@pytest.mark.full
+def test_refusals_say_that_it_is_linux_they_need(tmp_path: Path) -> None:
+    told = hidden(REFUSALS, tmp_path)
+    assert "shared memory between agents needs Linux, this is darwin" in told
+    assert (
+        "a campaign of faults finds the processes of a run in /proc, which Linux alone has, and this is "
+        "darwin" in told
+    )
+    assert "shared memory note none, as this is darwin" in told
+    assert "--shm-size" not in told

@@ -216,6 +216,18 @@ def test_a_network_of_others_is_shown_and_commands_nothing(tmp_path: Path) -> No
     assert "error" in seen("network", str(file))
 
 
+def test_a_bar_shows_names_as_they_are() -> None:
+    """A progress bar's line: a name in brackets, with a terminal's command in it."""
+    terminal = Terminal()
+    with contextlib.redirect_stderr(terminal):
+        bar = console.progress(console.Field("{task.description}"), show=True, auto_refresh=False)
+        bar.add_task(f"[red]{CLIPBOARD}", total=1)
+        with bar:
+            bar.refresh()
+    assert "[red]␛]52;c;" in terminal.getvalue()
+    assert "\x1b]52" not in terminal.getvalue()
+
+
 def test_who_stops_reading_changes_no_verdict() -> None:
     """`d5ray … | head -0`: what is not read is dropped; the exit code is not Rich's 1, which means FAIL."""
     reading, writing = os.pipe()

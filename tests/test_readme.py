@@ -16,6 +16,7 @@ from d5ray.names import namespaces
 from d5ray.recipes.engine import library
 from d5ray.recipes.engine.parsing import texts
 from d5ray.recipes.engine.recipe import Recipe
+from docs.tree import FOLDERS
 from tests.conftest import Head, d5ray
 from tests.docs.page import DOCS, REPOSITORY
 from tests.patience import patience
@@ -43,6 +44,18 @@ def test_its_links_lead_somewhere() -> None:
         if link["section"]:
             titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
             assert link["section"] in [title.lower().replace(" ", "-") for title in titles]
+
+
+def test_its_folders_are_the_folders() -> None:
+    """All that stand at the top, and each of those below that it names."""
+    text = README.partition("## Where things are\n```\n")[2].partition("```")[0]
+    top, named = "", []
+    for line in text.splitlines():
+        name = line.split()[0]
+        top = name if not line.startswith(" ") else top
+        named.append(Path(top if name == top else f"{top}{name}"))
+    assert all((REPOSITORY / path).exists() for path in named), named
+    assert {path.parts[0] for path in named} >= {*FOLDERS, "docs"}
 
 
 def test_it_counts_right() -> None:
@@ -138,3 +151,15 @@ def test_the_job_is_submitted(head: Head, tmp_path: Path) -> None:
         check=False,
     )
     assert "d5ray  digits_lenet  seed 1  2 agents  1380 steps" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_targets_of_make_exist() -> None:
+    """What the README says one makes, the Makefile makes."""
+    targets = re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {*re.findall(r"`?make ([a-z-]+)", README)} <= set(targets)
+
+
+def test_the_tests_that_the_makefile_names_exist() -> None:
+    text = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    named = re.findall(r"(?<!build/)\btests/[\w/*.]+", text)
+    assert named and all(list(REPOSITORY.glob(name)) for name in named)
