@@ -18,7 +18,7 @@ from d5ray.agent.records import EVALUATION_METRICS, STEP_METRICS
 from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.communicators.point_to_point.collectives import recursive_doubling_cost
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
-from d5ray.errors import AgentError, StorageError
+from d5ray.errors import AgentError, ConfigurationError, StorageError
 from d5ray.experiment import Experiment
 from d5ray.training.batches.batch import Batch
 from d5ray.training.datasets import Dataset, Split, load_dataset
@@ -177,6 +177,17 @@ def test_rows_are_steps_times_metrics_and_evaluations_times_three(
     assert sink.drained == len(steps)
 
 
+def test_rows_say_epoch_phase_and_samples(start: Start, hundred: Dataset) -> None:
+    """5 steps of 30 samples and 10: epoch 1 begins after 4, the first 2 are warm-up, samples are counted."""
+    (agent,), (sink,) = start(experiment(batch_size=30, warmup_steps=2, evaluate=False), hundred)
+    agent.train(5)
+    rows = [row for row in sink.all() if row["metric"] == "samples"]
+    assert [row["epoch"] for row in rows] == [0, 0, 0, 0, 1]
+    assert [row["phase"] for row in rows] == ["warmup", "warmup", "train", "train", "train"]
+    assert [row["value"] for row in rows] == [30, 30, 30, 10, 30]
+    assert {row["agent"] for row in rows} == {"TrainingAgent(rank=0)"}
+
+
 def test_an_evaluation_is_of_the_whole_test_split(start: Start, hundred: Dataset) -> None:
     """test_loss and test_accuracy are those that PyTorch computes of the parameters on all test samples."""
     (agent,), (sink,) = start(experiment(model=InFloat64, batch_size=25), hundred)
@@ -188,6 +199,16 @@ def test_an_evaluation_is_of_the_whole_test_split(start: Start, hundred: Dataset
     assert sink.of("test_loss") == [pytest.approx(nn.functional.cross_entropy(scores, labels).item(), 1e-12)]
     assert sink.of("test_accuracy") == [(scores.argmax(1) == labels).double().mean().item()]
     assert agent.progress().accuracy == sink.of("test_accuracy")[0]
+
+
+def test_times_of_all_steps_are_the_time_of_training(start: Start, hundred: Dataset) -> None:
+    """Steps follow one another without a hole: their times sum to nearly the time that train took."""
+    (agent,), (sink,) = start(experiment(batch_size=32, evaluate=False), hundred)
+    agent.train(5)
+    begin = time.perf_counter()
+    agent.train(200)
+    seconds = time.perf_counter() - begin
+    assert 0.5 * seconds < sum(sink.of("step_time")[5:]) < seconds
 
 
 def test_step_time_covers_its_parts(start: Start, digits: Dataset) -> None:
@@ -220,6 +241,13 @@ def test_bytes_of_a_step_are_those_of_its_allreduce(
         sent = cost.bytes_sent if communicator == "socket" else 2 * payload
         assert sink.of("bytes_sent") == sink.of("bytes_received") == [sent] * 3
         assert sink.of("messages_sent") == [cost.messages_sent if communicator == "socket" else 2] * 3
+
+
+def test_an_allreduce_without_peers_is_plain_sgd(start: Start, hundred: Dataset) -> None:
+    """One agent moves no bytes and sends no message."""
+    (agent,), (sink,) = start(experiment(), hundred)
+    agent.train(2)
+    assert sink.of("bytes_sent") == sink.of("bytes_received") == sink.of("messages_sent") == [0, 0]
 
 
 # -- seeds ---------------------------------------------------------------------------------------------
@@ -330,6 +358,12 @@ def test_an_exception_in_step_ends_with_its_traceback(start: Start, hundred: Dat
     assert time.monotonic() - begin < TIMEOUT_SECONDS / 2
 
 
+def test_an_error_of_d5ray_in_step_is_its_text_without_a_traceback(start: Start, hundred: Dataset) -> None:
+    """A ConfigurationError out of the step is told as it is."""
+    (agent,), _ = start(experiment(distributed=FailsAt(0, 1, ConfigurationError("set it to 3"))), hundred)
+    assert agent.train(5) == Outcome("failed", 1, "set it to 3")
+
+
 def test_a_sink_that_cannot_keep_the_rows_fails_the_training(start: Start, hundred: Dataset) -> None:
     """A full disk at the aggregator becomes the outcome, not an exception out of train."""
     (agent,), (sink,) = start(experiment(), hundred)
@@ -376,6 +410,30 @@ def test_an_error_of_the_users_model_says_who_and_when(hundred: Dataset) -> None
     text = str(caught.value)
     for part in ("TrainingAgent(rank=2) failed while it built the model", "in the user's model", "in broken"):
         assert part in text
+
+
+def test_built_tells_the_sizes(hundred: Dataset) -> None:
+    """The number of parameters and their bytes, and the steps of an epoch with its remainder."""
+    made = experiment(model=InFloat64, agents=3, batch_size=8)
+    built = TrainingAgent(0, made, "run", "node", Rows()).build(hundred)
+    count = 64 * 12 + 12 + 12 * 10 + 10
+    assert (built.parameters, built.parameter_bytes, built.steps_per_epoch) == (count, 8 * count, 5)
+
+
+def test_an_error_in_the_distributed_optimizers_start_says_who_and_when(
+    start: Start, hundred: Dataset
+) -> None:
+    """An exception in `start` is an AgentError with the user's own text."""
+
+    class Broken(DistributedOptimizer):
+        def start(self) -> None:
+            raise ZeroDivisionError("in the user's start")
+
+        def step(self, batch: Batch) -> None: ...
+
+    with pytest.raises(AgentError, match="while its distributed optimizer started") as caught:
+        start(experiment(distributed=Broken), hundred)
+    assert "in the user's start" in str(caught.value)
 
 
 def test_agents_start_from_the_first_agents_parameters(start: Start, hundred: Dataset) -> None:
