@@ -5,11 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 import d5ray as d5
 from d5ray.agent.mesh import shares_of
 from d5ray.distributed.mesh.mesh import Mesh, Seat
 from d5ray.errors import ConfigurationError
+from d5ray.frameworks.initial_values import labelled_network
 from d5ray.frameworks.torch import build
 from d5ray.networks.layers.from_layers import network_from_layers
 from d5ray.networks.network import Network
@@ -19,6 +21,7 @@ from tests.agents import Rows, agents_in_threads
 from tests.together import together
 
 STEPS = 5
+LOSS = d5.operators.SoftmaxCrossEntropyLoss()
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +72,7 @@ RULES = [
     (d5.optimizers.DPSGD(), d5.topologies.Ring(3)),
     (d5.optimizers.LocalSGD(2), d5.topologies.Complete(2)),
     (d5.optimizers.ShardedAllreduceSGD(), d5.topologies.Complete(2)),
+    (d5.optimizers.ParameterServerSGD(), d5.topologies.Complete(2)),  # every stage has servers of its own
 ]
 
 
@@ -118,6 +122,22 @@ def test_parts_of_stages_train_as_agents_that_have_the_whole_network(digits: Dat
     ]
 
 
+def module() -> nn.Module:
+    """Three layers, one of which normalizes."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.LayerNorm(24), nn.Tanh(), nn.Linear(24, 10))
+
+
+@pytest.mark.full
+def test_a_module_of_pytorch_is_cut_as_a_network_is(digits: Dataset) -> None:
+    """What a function makes with this seed, in two stages, against agents that run the module itself."""
+    own: dict[str, Any] = {"model": module, "executor": "torch"}
+    expected, _ = trained(digits, agents=2, **own)
+    mesh = Mesh(2, 2)
+    found, _ = trained(digits, mesh=mesh, **own)
+    for replica in range(2):
+        assert_close(whole_of(mesh, found, replica), expected[replica], 1e-5)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("executor", ["torch", "tensorflow"])
 def test_every_framework_computes_stages(digits: Dataset, executor: str) -> None:
@@ -148,6 +168,20 @@ def test_what_a_mesh_records_is_counted_once(digits: Dataset) -> None:
         for each in own:
             assert all(activations <= sent < activations + 1000 for sent in each.of("stage_bytes_sent"))
             assert each.of("part_bytes_sent") == [0] * STEPS
+
+
+def test_what_parts_send_is_recorded(digits: Dataset) -> None:
+    """What the table of exchanges says."""
+    split: dict[str, Any] = {"1": d5.networks.BySamples(), "3": d5.networks.ByColumns()}
+    mesh = Mesh(1, parts=2, micro_batches=1, split=split)
+    network = float64_network(digits)
+    _, rows = trained(digits, mesh=mesh, model=network)
+    splitting = d5.networks.Splitting(
+        labelled_network(network, {}, (1, 8, 8), 10, LOSS, seed=0).network, split, 2
+    )
+    expected = sum(d5.networks.exchange_table(splitting, {"batch": 18})["sent_bytes"].to_pylist())
+    for each in rows:
+        assert each.of("part_bytes_sent") == [expected] * STEPS
 
 
 def test_a_default_mesh_leaves_no_stage_without_parameters(digits: Dataset) -> None:
@@ -189,6 +223,33 @@ def test_an_event_of_one_stage_ends_them_all(digits: Dataset) -> None:
         done = together(lambda rank: agents[rank].train(30), 4)
     assert len({outcome.step for outcome in done}) == 1 and done[0].step < 30
     assert all(outcome.completed for outcome in done)
+
+
+def test_a_stage_that_fails_ends_the_others(digits: Dataset) -> None:
+    """The one that raised says why, the others lose a peer, within seconds."""
+
+    class OneRaises(d5.Event):
+        def before_step(self, moment: d5.events.Moment) -> None:
+            if moment.rank == 1 and moment.step == 2:
+                raise ValueError("no more of this")
+
+    experiment = d5.Experiment(
+        "mlp", digits, d5.optimizers.SGD(0.1), mesh=Mesh(2, 2), batch_size=10, executor="numpy",
+        events=OneRaises(),
+        timeout_seconds=20.0,
+    )  # fmt: skip
+    with agents_in_threads(experiment, digits) as (agents, _):
+        done = together(lambda rank: agents[rank].train(10), 4, seconds=15.0)
+    assert [outcome.status for outcome in done] == ["peer_lost", "failed", "peer_lost", "peer_lost"]
+    assert "no more of this" in done[1].reason
+
+
+def test_a_cut_that_does_not_fit_the_mesh_is_refused(digits: Dataset) -> None:
+    """Another number of stages."""
+    network = float64_network(digits)
+    names = [node.name for node in network.nodes]
+    with pytest.raises(ConfigurationError, match="makes 2 pieces of the network, the mesh has 3 stages"):
+        trained(digits, model=network, mesh=Mesh(1, 3, cut=d5.pipelines.Cut((names[2],))))
 
 
 def test_seats_are_counted_by_replica_stage_and_part() -> None:

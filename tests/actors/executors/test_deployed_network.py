@@ -136,6 +136,28 @@ def test_wrong_input_is_refused_and_nothing_ends(deployed: d5.pipelines.Deployed
     assert np.isfinite(deployed.inference_and_backprop(X, Y))
 
 
+def test_what_does_not_fit_is_refused_before_anything_starts() -> None:
+    whole = network()
+    wrong: tuple[tuple[Any, dict[str, Any], str], ...] = (
+        (d5.Mesh(2, 2), {}, "2 replicas"),
+        (d5.pipelines.Balanced(3), {}, "it must be a Mesh"),
+        (d5.Mesh(stages=2), {"framework": "torhc"}, "did you mean 'torch'"),
+        (d5.Mesh(stages=2), {"communicator": "sock"}, "did you mean 'socket'"),
+        (d5.Mesh(stages=2), {"pass_seconds": 0}, "pass_seconds is 0"),
+        (d5.Mesh(stages=2, cut=d5.pipelines.Cut(("nowhere",))), {}, "nowhere"),
+        (d5.Mesh(stages=9), {}, "9"),
+    )
+    for mesh, options, words in wrong:
+        with pytest.raises(ConfigurationError, match=words):
+            d5.pipelines.deploy(whole, mesh, **options)
+    with pytest.raises(ConfigurationError, match=r"network is a Sequential.*Network.from_model"):
+        d5.pipelines.deploy(module(), d5.Mesh(stages=2))  # type: ignore[arg-type]
+    with_loss = whole.copy()
+    with_loss.add_loss()
+    with pytest.raises(ConfigurationError, match="the network has 2 inputs"):
+        d5.pipelines.deploy(with_loss, d5.Mesh(stages=2))
+
+
 @pytest.mark.full
 def test_a_stage_that_dies_is_an_error_on_the_driver() -> None:
     """It says which one; the others have ended, and what is asked afterwards says so."""
