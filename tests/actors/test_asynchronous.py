@@ -279,6 +279,18 @@ def test_hogwild_learns_on_one_array_that_all_processes_share(launch: Launch) ->
         d5.replay(launched.run_id)
 
 
+def test_a_run_that_kept_no_schedule_or_did_not_complete_is_not_replayed(tmp_path: Path) -> None:
+    """A simulated one kept none; one that was interrupted is refused by its status."""
+    with d5.simulate(FAMILIES["ASGD"], root=tmp_path) as group:
+        group.train(1, progress=False)
+    run = Run(group.folder)
+    with pytest.raises(ConfigurationError, match=r"kept no schedule, .* such as ASGD\(\), are replayed"):
+        d5.replay(run)
+    RunWriter(tmp_path, run.name).update_run(status="interrupted")
+    with pytest.raises(ConfigurationError, match="is interrupted: only a completed run can be replayed"):
+        d5.replay(run)
+
+
 # -- runs that did something else ----------------------------------------------------------------------------
 
 Rows = list[dict[str, Any]]

@@ -76,6 +76,12 @@ def test_what_cannot_be_is_refused_where_it_is_said(name: str) -> None:
         WHERE_SAID[name]()
 
 
+@pytest.mark.parametrize("parameter", ["seed", "batch_size", "agents", "threads", "epochs", "prefetch"])
+def test_booleans_are_no_numbers(parameter: str) -> None:
+    with pytest.raises(ConfigurationError, match="True"):
+        experiment(**{parameter: True})
+
+
 def test_numbers_of_numpy_mean_what_those_of_python_do() -> None:
     """In checks, in descriptions, and in hashes."""
     of_numpy = experiment(

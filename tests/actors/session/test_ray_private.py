@@ -1,5 +1,6 @@
 """Claims about what is private in Ray: one file uses it, the guide lists it, and a run does without"""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from d5ray.actors.session import ray_private
 from d5ray.metrics.record.reader import Run
 from tests.conftest import REPOSITORY
 from tests.patience import patience
+from tests.test_layout import LINKED, sources
 
 PROGRAM = """
 import d5ray as d5
@@ -27,6 +29,15 @@ with d5.launch(experiment, quiet=True) as group:
 d5.shutdown()
 print(group.folder)
 """
+
+
+def test_one_file_of_the_product_uses_what_is_private() -> None:
+    """No other says `ray._private` or `ray._raylet`, or imports from there."""
+    private = re.compile(r"\bray\._(private|raylet)|from ray\._|import ray\._")
+    found = {
+        path for path in sources("d5ray", *LINKED) if private.search((REPOSITORY / path).read_text("utf-8"))
+    }
+    assert found == {"actors/session/ray_private.py"}
 
 
 @pytest.mark.parametrize("path", ray_private.USED)
