@@ -122,3 +122,22 @@ def test_a_run_survives_max_failures_deaths_and_no_other() -> None:
     assert len(deaths) == 3 and run.row["steps"] == 6
     assert broken(run) == FAILED
     wait_until(lambda: all(now <= was + 4 for was, now in zip(before, held(), strict=True)), 10)
+
+
+class DiesAtItsFirstStep(DiesAtItsThirdStep):
+    """The same, at its first step."""
+
+    def __init__(self) -> None:
+        self.calls = 2
+
+
+@pytest.mark.full
+def test_a_run_that_makes_no_step_between_deaths_ends() -> None:
+    """Any number of failures is allowed, and nobody ends a step: the run ends after 3 × agents + 3 deaths."""
+    group = launched(DiesAtItsFirstStep(), "restart")
+    with pytest.raises(AgentError, match="since step 0 was done, and no further one was"), group:
+        group.train(40, progress=False)
+    run = d5.Run(group.folder)
+    deaths = [r for r in run.tables()["events"].to_pylist() if r["name"] == "agent_died"]
+    assert len(deaths) == 3 * 2 + 3 + 1
+    assert (run.row["status"], run.row["steps"]) == ("failed", 0)

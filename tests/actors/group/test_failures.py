@@ -127,6 +127,22 @@ def test_every_kind_of_optimizer_survives_kills(name: str, on_failure: str) -> N
 
 
 @pytest.mark.full
+def test_an_agent_joins_late() -> None:
+    """It is started when the others train already, and trains along from there; it is not replayed."""
+    steps, slow = 700, d5.faults.ExponentialSlowdown(4.0)  # they wait more than they compute
+    wanted = experiment(CASES["ASGD"], "stop", late=d5.faults.Late(3, 0.5), slow=slow, evaluate=False)
+    with d5.launch(wanted, quiet=True) as group:
+        assert group.agents[3] is None
+        assert group.train(steps, progress=False).completed
+        rows = group.metrics().to_pandas().query("metric == 'loss'").groupby("rank").step
+        assert rows.min().tolist()[:3] == [0, 0, 0] and 0 < rows.min()[3] < steps
+        assert rows.max().tolist() == [steps - 1] * 4
+        assert rows.count()[3] == steps - rows.min()[3]
+    with pytest.raises(d5.D5Error, match="cannot be replayed: an agent joined it late"):
+        d5.replay(group.run_id)
+
+
+@pytest.mark.full
 def test_survivors_of_a_kill_have_one_model_and_say_so() -> None:
     """Parameters equal to the last bit; events say from whom and at which step; check sees a forged hash."""
     wanted = experiment(

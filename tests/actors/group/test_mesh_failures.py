@@ -107,6 +107,30 @@ def test_a_replica_that_is_started_again_takes_the_others_state(tmp_path: Path) 
         assert_same(network, expected)
 
 
+@pytest.mark.full
+def test_where_no_replica_is_whole_all_go_back(tmp_path: Path) -> None:
+    """To the run's last checkpoint, by itself; under "continue" the run ends with an error that says so."""
+    event = d5.events.Checkpoint(tmp_path / "saved", every_steps=4)
+    deaths = DieOnce(tmp_path, 6, 1, 2)
+    wanted = experiment(on_failure="restart", events=(event, deaths))
+    with d5.launch(wanted, quiet=True) as group:
+        outcome = group.train(STEPS, progress=False)
+        assert outcome.completed and outcome.step == STEPS
+        assert {row["step"] for row in noted(group, "replica_restarted")} == {4}
+        networks = [group.network_parameters(replica) for replica in range(2)]
+    assert broken(group) == []
+    expected = undisturbed(wanted)
+    for network in networks:
+        assert_same(network, expected)
+    for file in tmp_path.glob("died-*"):
+        file.unlink()
+    with (
+        pytest.raises(AgentError, match=r"died, of the last replica that was whole"),
+        d5.launch(replace(wanted, on_failure="continue", events=(deaths,)), quiet=True) as group,
+    ):
+        group.train(STEPS, progress=False)
+
+
 def as_in_threads(group: TrainingGroup, steps: int) -> None:
     """All replicas have the bits of agents in threads that were as many, at the same steps."""
     wanted = replace(group.experiment, events=(), on_failure="continue")

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from d5ray.actors.group.group import TrainingGroup
 from d5ray.errors import AgentError, ConfigurationError
 from tests.actors.looks import broken, noted
 from tests.distributed.checkpoints.test_changing_sizes import BATCH, PLANNED, Reference, experiment
+from tests.distributed.mortal import Weighted, weighted
 from tests.patience import patience
 
 SAMPLES = 1438
@@ -129,6 +131,58 @@ def test_too_few_survivors_wait_for_newcomers_or_end_the_run() -> None:
         group.train(1000, progress=False)
     row = d5.Run(group.folder).row
     assert row["status"] == "failed" and "min_agents" in row["stop_reason"]
+
+
+def dying(model: object, model_kwargs: dict[str, Any], **given: Any) -> Weighted:
+    """The executor of an agent; the first newcomer gets SIGKILL instead."""
+    folder = Path(model_kwargs["folder"])
+    (folder / str(os.getpid())).touch()
+    if len(list(folder.iterdir())) == PLANNED + 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return weighted(model, model_kwargs, **given)
+
+
+def test_two_are_replaced_of_whom_one_dies_as_it_starts(tmp_path: Path) -> None:
+    """Two die one after the other, a newcomer too: the last one trains on alone, and all are there again."""
+    kwargs = {"elements": 500, "folder": str(tmp_path)}
+    with launched(executor=dying, model_kwargs=kwargs, keep_batch="global") as group:
+        group.train(20, progress=False)
+        threading.Timer(0.2, kill, (group, 0)).start()
+        threading.Timer(0.7, kill, (group, 2)).start()
+        train_until(group, "agent_joined", 2)
+        steps = group.train(30, progress=False).step
+        agree_with_numpy(group, steps)
+        died = [row["rank"] for row in noted(group, "agent_died")]
+        assert len(died) == 3 and set(died) == {0, 2}
+        assert group._members.present == [0, 1, 2]
+        assert {row["global_batch"] for row in noted(group, "agents_changed")} == {3 * BATCH}
+        assert set(samples_by_epoch(group)) == {SAMPLES}
+    assert not broken(group)
+
+
+def test_a_survivor_that_dies_as_a_newcomer_is_taken_in_is_replaced_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The state of the other survivor counts, and no step of it is lost or done twice."""
+    with launched() as group:
+        form_again = group._members.form_again
+        killed: list[int] = []
+
+        def struck(sharing: Any) -> Any:
+            if len(group._members.present) == PLANNED and not killed:
+                killed.append(kill(group, 0))
+            return form_again(sharing)
+
+        monkeypatch.setattr(group._members, "form_again", struck)
+        group.train(20, progress=False)
+        threading.Timer(0.3, kill, (group, 1)).start()
+        train_until(group, "agent_joined", 2)
+        agree_with_numpy(group, group.train(30, progress=False).step)
+        assert [row["rank"] for row in noted(group, "agent_died")] == [1, 0]
+        assert [row["rank"] for row in noted(group, "agent_joined")] == [1, 0]
+        assert [row["agents"] for row in noted(group, "agents_changed")] == [2, 2, 3]
+        assert set(samples_by_epoch(group)) == {SAMPLES}
+    assert not broken(group)
 
 
 def test_a_run_is_resized_on_purpose() -> None:

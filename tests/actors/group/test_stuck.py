@@ -15,6 +15,7 @@ import pytest
 import d5ray as d5
 from d5ray.actors.group.group import TrainingGroup
 from d5ray.distributed.group.membership import Membership
+from d5ray.errors import AgentError
 from tests.actors.group.test_failures import CASES, experiment
 from tests.actors.group.test_replacing import Pace
 from tests.actors.looks import broken, noted, processes
@@ -63,6 +64,32 @@ def test_an_agent_that_is_stopped_for_ever_is_killed_and_the_run_goes_on(name: s
     assert " waited for it: it did not answer, at step " in stuck["reason"]
     wait_until(lambda: not processes(group), 10, lambda: str(processes(group)))
     assert not broken(group)
+
+
+@pytest.mark.full
+def test_without_a_policy_an_agent_that_is_stopped_ends_the_run_with_its_name() -> None:
+    """on_failure='stop': who was stuck, and who waited."""
+    wanted = experiment(CASES["allreduce"], "stop", stuck_seconds=STUCK_SECONDS)
+    group = d5.launch(wanted, quiet=True)
+    with pytest.raises(AgentError) as caught, group, stopping(group, 2, 0.7):
+        group.train(progress=False)
+    assert "TrainingAgent(rank=2) made no progress for 6 s while ranks 0, 1 and 3 waited for it" in str(
+        caught.value
+    )
+    wait_until(lambda: not processes(group), 10, lambda: str(processes(group)))
+
+
+@pytest.mark.full
+def test_where_the_time_out_is_the_shorter_one_it_ends_the_agent_that_is_stopped() -> None:
+    """The others give up after `timeout_seconds`, long before `stuck_seconds`, and go on without it."""
+    wanted = experiment(
+        CASES["allreduce"], "continue", stuck_seconds=300.0, timeout_seconds=min(60.0, patience(5))
+    )
+    with d5.launch(wanted, quiet=True) as group, stopping(group, 2, 0.7):
+        assert group.train(progress=False).completed
+    (stuck,) = noted(group, "agent_stuck")
+    assert stuck["rank"] == 2 and stuck["seconds"] < 200
+    assert [each["rank"] for each in noted(group, "agent_died")] == [2]
 
 
 class Asleep(d5.Event):

@@ -11,6 +11,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.actors.group.group import TrainingGroup
+from d5ray.errors import AgentError
 from tests.actors.looks import Victim, noted, pid_of
 from tests.conftest import wait_until
 from tests.patience import patience
@@ -124,3 +125,14 @@ def test_a_server_that_is_stopped_for_ever_is_named_and_replaced() -> None:
         assert stuck["waits"] and all("in an operation" in each for each, *_ in stuck["waits"].values())
         assert [each["server"] for each in noted(group, "server_restored")] == [victim]
         assert not noted(group, "agent_died")
+
+
+@pytest.mark.full
+def test_without_a_policy_a_server_that_is_stopped_ends_the_run_with_its_name() -> None:
+    """on_failure='stop': which server gave no sign of life, and who waited."""
+    wanted = experiment(d5.Servers(shards=2), "stop", stuck_seconds=STUCK_SECONDS)
+    plan = d5.Faults().stop(server=0, at_seconds=0.7)
+    with pytest.raises(AgentError) as caught, d5.launch(wanted, quiet=True, faults=plan) as group:
+        group.train(steps=100_000, progress=False)
+    assert str(caught.value).startswith("ParameterServer(shard=0) did not answer for 4 s while rank")
+    assert "waited for it, so the agents were stopped" in str(caught.value)
