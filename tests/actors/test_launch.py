@@ -260,6 +260,19 @@ def test_an_exception_in_the_users_step_names_agent_step_and_line() -> None:
     assert Run(group.folder).row["status"] == "failed"
 
 
+@pytest.mark.full
+def test_agents_that_do_not_wait_are_told_that_one_has_ended_the_run() -> None:
+    wanted = experiment(
+        distributed=d5.optimizers.ADPSGD(), optimizer=d5.optimizers.Momentum(0.05, 0.9), epochs=2000,
+        events=(d5.events.StopAfterSteps(30), d5.events.SaveWrongSamples()), evaluate=True,
+    )  # fmt: skip
+    with d5.launch(wanted, quiet=True) as group:
+        outcome = group.train(progress=False)
+        assert (outcome.status, outcome.reason) == ("completed", "30 steps are done")
+    assert (group.folder / "wrong_samples.parquet").exists()
+    assert Run(group.folder).row["stop_reason"] == "30 steps are done"
+
+
 def test_what_cannot_be_pickled_is_refused_before_anything_starts(tmp_path: Path) -> None:
     """An optimizer that holds an open file: the error says what to do."""
 

@@ -6,12 +6,14 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from pathlib import Path
 
 import pytest
 
 from d5ray.actors.session.starter import Starter
 from d5ray.errors import PlacementError
+from tests.conftest import marked, temporary_folders, wait_until
 from tests.patience import patience
 
 
@@ -27,6 +29,20 @@ def test_it_returns_when_the_start_is_over_and_its_thread_lives_until_the_releas
     thread.join(5)
     assert not thread.is_alive() and threads == [thread]  # its end was not called: nobody interrupted it
     starter.settle()
+
+
+def test_what_the_start_raises_is_raised() -> None:
+    """In the caller's thread, and the other one ends."""
+    threads = []
+
+    def fail() -> None:
+        threads.append(threading.current_thread())
+        raise ConnectionError("nobody answers")
+
+    with pytest.raises(ConnectionError, match="nobody answers"):
+        Starter(fail, list).run()
+    threads[0].join(5)
+    assert not threads[0].is_alive()
 
 
 def test_a_start_that_takes_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,6 +78,44 @@ def test_ctrl_c_is_heard_while_the_start_blocks() -> None:
     starter.settle()
     assert [*waiting, starter.under_way] == [True, False]
     assert order == ["started", "ended"]
+
+
+AGAIN = """
+import os, signal, threading
+import d5ray as d5
+experiment = d5.Experiment(
+    model="lenet", dataset="digits", optimizer=d5.optimizers.SGD(0.1), agents=2, evaluate=False
+)
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(1.8, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        with d5.launch(experiment, quiet=True) as group:
+            print("too late")
+    except KeyboardInterrupt:
+        print("interrupted")
+    with d5.launch(experiment, quiet=True) as group:
+        print(group.train(steps=2, progress=False).completed)
+"""
+
+
+@pytest.mark.full
+def test_a_program_that_was_interrupted_while_ray_starts_can_launch_again(tmp_path: Path) -> None:
+    """In the same process; when it has ended nothing is left, of the first Ray neither."""
+    file = tmp_path / "again.py"
+    file.write_text(AGAIN)
+    name, value = "D5RAY_TEST", uuid.uuid4().hex
+    process = subprocess.Popen(
+        [sys.executable, str(file)],
+        env=os.environ | {name: value, "D5RAY_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    out, _ = process.communicate(timeout=patience(100))
+    assert out.splitlines() == ["interrupted", "True"]
+    assert process.returncode == 0
+    wait_until(lambda: not marked(f"{name}={value}"), 10, lambda: str(marked(f"{name}={value}")))
+    assert temporary_folders(process.pid) == []
 
 
 WITHIN = """
