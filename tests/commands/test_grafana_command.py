@@ -43,6 +43,16 @@ def test_it_writes_where_the_grafana_of_ray_looks(head: Head) -> None:
     assert done.left() == []
 
 
+@pytest.mark.full
+def test_it_goes_by_the_folder_that_ray_was_told(head: Head, tmp_path: Path) -> None:
+    """The variable that makes dashboards survive a restart of Ray."""
+    told = tmp_path / "kept"
+    env = {"RAY_METRICS_GRAFANA_DASHBOARD_OUTPUT_DIR": str(told)}
+    done = d5ray("dashboard", "grafana", "--address", head.address, env=env)
+    assert done.code == 0, done.err
+    assert {path.name for path in told.iterdir()} == set(BOARDS)
+
+
 def test_with_a_folder_it_needs_no_ray(tmp_path: Path) -> None:
     """Everything in one folder, and lines that say how to go on; one that cannot be written is an error."""
     done = d5ray("dashboard", "grafana", "--output", "here/there", cwd=tmp_path)

@@ -50,6 +50,9 @@ def test_an_interrupted_run_ends_within_5_seconds_and_keeps_what_was_measured(
         assert not command.left()
     assert (run.row["status"], run.row["verdict"]) == ("interrupted", "INCONCLUSIVE")
     assert run.tables()["samples"].num_rows == run.row["rows"] > 0
+    if how == "stop":
+        again = d5ray("stop", run.name, env={"D5RAY_HOME": str(tmp_path)})
+        assert again.code == 3 and "is interrupted: there is nothing to stop" in again.err
 
 
 @pytest.mark.full

@@ -115,6 +115,21 @@ def test_what_goes_wrong_is_not_shown_and_the_rest_is(joined: Head) -> None:
     made.close()
 
 
+@pytest.mark.full
+def test_it_can_be_turned_off(joined: Head) -> None:
+    """By mirror_seconds=0: no thread, no row is kept, nothing is shown; the other run is."""
+    before = threading.active_count()
+    off, on = exporter("off", 0.0), exporter("on")
+    off.start(lambda: {(m.TRAINING, ""): 1.0})
+    assert threading.active_count() == before
+    assert off.watched(print) is print
+    on.start(lambda: {(m.TRAINING, ""): 1.0})
+    wait_until(lambda: shown(joined, "on") != {}, 20)
+    assert shown(joined, "off") == {}
+    on.close()
+    off.close()
+
+
 def test_without_ray_there_is_nothing_to_show() -> None:
     """No thread, and what is sent is sent."""
     d5.shutdown()
