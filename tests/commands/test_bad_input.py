@@ -30,6 +30,7 @@ COMMANDS = [
     (("run", "digits_lenet", "--set", "agents=5", "--set", "topology=Torus(2, 3)"),
      ["Torus(rows=2, columns=3) has 6 agents, the experiment has 5", "set agents=6"]),
     (("run", "digits_lenet", "--set", "evaluate=False"), ["records no test_accuracy: set evaluate=True"]),
+    (("run", "digits_lenet", "--resume", "auto", "--seeds", "2"), ["--seeds and --resume exclude"]),
     (("show", "nothing"), ["'nothing'"]),
 ]  # fmt: skip
 

@@ -1,7 +1,9 @@
 """Claims about `d5ray bench`: the figures follow from the rows of a run that other commands understand"""
 
 import json
+import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +11,8 @@ import pytest
 from d5ray.metrics.record.reader import Run
 from d5ray.ops.deepbench import problems as deepbench
 from tests.commands.test_bad_input import check_refused
-from tests.conftest import Finished, d5ray
+from tests.conftest import Finished, d5ray, started, wait_until
+from tests.patience import patience
 
 OPERATORS = """
 import numpy as np
@@ -170,6 +173,25 @@ def test_other_commands_understand_the_run(bench: tuple[str, Finished, Run], fol
 
 
 @pytest.mark.full
+def test_runs_are_compared_problem_by_problem(bench: tuple[str, Finished, Run], folder: Path) -> None:
+    """Against a copy of itself: one ratio for each, all 1."""
+    kind, done, run = bench
+    copy = run.folder.parent / f"{run.name}-copy"
+    copy.mkdir()
+    for file in run.folder.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    compared: Any = d5ray(
+        "compare", run.name, copy.name, "--json", env={"D5RAY_HOME": str(folder / "home")}
+    ).json
+    (copy / "runs.parquet").unlink()
+    labels = sorted(
+        f"{METRICS[kind]}(contender={each['framework']} {each['problem']})" for each in done.json["operators"]
+    )
+    assert sorted(each["metric"] for each in compared["differences"]) == labels
+    assert {each["verdict"] for each in compared["differences"]} == {"same"}
+
+
+@pytest.mark.full
 def test_benchmarkers_documents_say_what_was_measured(bench: tuple[str, Finished, Run], folder: Path) -> None:
     """One for each, with the time and the problem."""
     kind, done, _ = bench
@@ -212,6 +234,28 @@ def test_problems_are_measured_in_turn_within_the_budget_or_listed_with_a_reason
         least = max(problem.flops / peaks["peak_flop_rate"], problem.moved_bytes / peaks["peak_byte_rate"])
         assert each["share"] == pytest.approx(least / each["seconds"])
         assert bool(each["above"]) == (each["share"] > 1)
+
+
+@pytest.mark.full
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+    """The run is interrupted, its rows can be read; exit code 130; no process is left."""
+    home = tmp_path / "home"
+    arguments = ("bench", "operators", "--budget", "1h", "--frameworks", "numpy", "--json")
+    with started(*arguments, env={"D5RAY_HOME": str(home)}) as command:
+        wait_until(lambda: any(map(measured, home.glob("runs/*/runs.parquet"))), 60)
+        command.process.send_signal(signal.SIGINT)
+        out, _ = command.process.communicate(timeout=patience(60))
+        assert command.process.returncode == 130
+        assert not command.left()
+    told = json.loads(out)
+    assert (told["status"], told["reason"]) == ("interrupted", "interrupted by the user")
+    assert told["operators"]
+
+
+def measured(runs: Path) -> bool:
+    """Whether an operator was measured to the end in this run."""
+    samples = Run(runs.parent).tables()["samples"].to_pandas()
+    return bool((samples.metric == "flop_rate").any())
 
 
 WRONG = [
