@@ -107,6 +107,14 @@ def test_a_partition_longer_than_the_time_out_ends_with_the_run(two: Cluster) ->
     assert d5.Run(folder).row["status"] == "failed"
 
 
+@pytest.mark.slow
+def test_agents_that_share_a_host_are_not_parted(two: Cluster) -> None:
+    """Both on one host: it is refused as the run starts, and says who shares it."""
+    driver = driven(two, "partition((1,), at_seconds=1.5)", cpus_per_agent=0.5)
+    said = driver.finished()["error"]
+    assert re.search(r"agent 1 shares the host 10\.213\.77\.[12] with agent 0", said)
+
+
 @pytest.fixture(scope="module")
 def three() -> Iterator[Cluster]:
     """Three hosts, of which two are nodes, with room for one agent each."""
