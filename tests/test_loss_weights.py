@@ -91,9 +91,6 @@ SUMS: dict[str, Any] = {
 }
 
 
-RULES = dict(zip(SUMS, ("SGD", "momentum", "AdamW", "momentum", "AdamW"), strict=True))
-
-
 def one_process(
     made: nn.Module,
     batches: dict[tuple[int, int], tuple[Any, Array]],
@@ -126,23 +123,34 @@ def options(**more: Any) -> dict[str, Any]:
     } | more  # fmt: skip
 
 
-@pytest.mark.parametrize("pieces", [1, 4])
 @pytest.mark.parametrize("real", [False, True], ids=["simulated", "real"])
 @pytest.mark.parametrize("rule", SUMS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_agents_are_one_process_on_all_samples(loss: str, rule: str, real: bool, pieces: int) -> None:
+def test_agents_are_one_process_on_all_samples(loss: str, optimizer: str, rule: str, real: bool) -> None:
     """Also where no label of one agent counts, and where none of all does: then nothing moves."""
-    if pieces > 1 and rule in ("sharded", "exactly compressed"):
-        pytest.skip("the pieces of a batch are summed before these")
     given, make = LOSSES[loss]
-    optimizer = OPTIMIZERS["SGD" if pieces > 1 else RULES[rule]]
     torch.manual_seed(1)
     found, batches, _ = trained(
-        make(), optimizer, data(5), real=real, loss=given, distributed=SUMS[rule],
-        **options(batch_size=BATCH // pieces, accumulate=pieces, steps=len(COUNTS) + 1),
+        make(), OPTIMIZERS[optimizer], data(5), real=real, loss=given, distributed=SUMS[rule],
+        **options(steps=len(COUNTS) + 1),
     )  # fmt: skip
     torch.manual_seed(1)
-    check_same(found, one_process(make(), batches, optimizer), 1e-6)
+    check_same(found, one_process(make(), batches, OPTIMIZERS[optimizer]), 1e-6)
+
+
+@pytest.mark.parametrize("real", [False, True], ids=["simulated", "real"])
+@pytest.mark.parametrize("rule", ["allreduce", "overlapped", "servers"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_pieces_of_a_batch_add_up(loss: str, rule: str, real: bool) -> None:
+    given, make = LOSSES[loss]
+    torch.manual_seed(1)
+    found, batches, _ = trained(
+        make(), OPTIMIZERS["SGD"], data(5), real=real, loss=given, distributed=SUMS[rule],
+        **options(batch_size=1, accumulate=4, steps=len(COUNTS) + 1),
+    )  # fmt: skip
+    torch.manual_seed(1)
+    check_same(found, one_process(make(), batches, OPTIMIZERS["SGD"]), 1e-6)
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -281,10 +289,13 @@ def test_an_evaluation_is_sum_over_weight_of_the_whole_split(loss: str) -> None:
 
 WRONG: dict[str, tuple[Any, str]] = {
     "negative": (lambda output, labels: (output.sum(), -1.0), r"gave a sum and -1\.0 for its weight"),
+    "no number": (lambda output, labels: (output.sum(), "all"), "a number of at least 0"),
     "no finite one": (lambda output, labels: (output.sum(), float("inf")), "a number of at least 0"),
     "differentiated": (lambda output, labels: (output.sum(), output.mean()), "that requires gradients"),
+    "several": (lambda output, labels: (output.sum(), labels), "a number of at least 0"),
     "a sum of nothing": (lambda output, labels: (output.sum(), 0), "with a weight of 0"),
     "no sum": (lambda output, labels: (output, 3), r"gave a tensor .*or give \(sum, weight\)"),
+    "three": (lambda output, labels: (output.sum(), 3, 4), "one number"),
 }
 
 

@@ -149,18 +149,29 @@ def as_it_is() -> Any:
 
 SIMPLE = {
     "Dense": of(IMAGES, lambda: layers.Dense(4, "relu")),
+    "Dense without bias": of(IMAGES, lambda: layers.Dense(4, use_bias=False, kernel_initializer="he_normal")),
     "EinsumDense": of(SEQUENCES, lambda: layers.EinsumDense("abc,cd->abd", (5, 3), bias_axes="d")),
+    "Conv1D": of(SEQUENCES, lambda: layers.Conv1D(3, 2, dilation_rate=2, padding="causal")),
     "Conv2D": of(IMAGES, lambda: layers.Conv2D(4, 3, strides=2, padding="same", groups=2)),
+    "Conv2DTranspose": of(IMAGES, lambda: layers.Conv2DTranspose(2, 3)),
     "DepthwiseConv2D": of(IMAGES, lambda: layers.DepthwiseConv2D(3, depth_multiplier=2)),
     "SeparableConv2D": of(IMAGES, lambda: layers.SeparableConv2D(4, 3)),
     "BatchNormalization": of(
         IMAGES, lambda: layers.Conv2D(3, 3, use_bias=False), layers.BatchNormalization
     ),
     "LayerNormalization": of(SEQUENCES, layers.LayerNormalization),
+    "RMSNormalization": of(SEQUENCES, layers.RMSNormalization),
+    "GroupNormalization": of(IMAGES, lambda: layers.GroupNormalization(2)),
+    "UnitNormalization": of(SEQUENCES, layers.UnitNormalization),
     "SpectralNormalization": of(SEQUENCES, lambda: layers.SpectralNormalization(layers.Dense(3))),
     "Dropout": of(IMAGES, lambda: layers.Dropout(0.5)),
+    "SpatialDropout2D": of(IMAGES, lambda: layers.SpatialDropout2D(0.5)),
     "GaussianNoise": of(IMAGES, lambda: layers.GaussianNoise(0.5)),
+    "GaussianDropout": of(IMAGES, lambda: layers.GaussianDropout(0.5)),
+    "AlphaDropout": of(IMAGES, lambda: layers.AlphaDropout(0.5)),
     "RandomFlip": of(IMAGES, layers.RandomFlip),
+    "PReLU": of(IMAGES, layers.PReLU),
+    "LeakyReLU": of(IMAGES, lambda: layers.Dense(4), layers.LeakyReLU),
     "Embedding": of(TOKENS, lambda: layers.Embedding(11, 4)),
     "Masked": of(TOKENS, lambda: layers.Embedding(11, 4, mask_zero=True), lambda: layers.LSTM(3)),
     "SimpleRNN": of(SEQUENCES, lambda: layers.SimpleRNN(3)),
@@ -168,6 +179,11 @@ SIMPLE = {
     "LSTM": of(SEQUENCES, lambda: layers.LSTM(3, kernel_regularizer=L2(0.1), return_sequences=True)),
     "Bidirectional": of(SEQUENCES, lambda: layers.Bidirectional(layers.GRU(2))),
     "TimeDistributed": of(SEQUENCES, lambda: layers.TimeDistributed(layers.Dense(2))),
+    "MaxPooling2D": of(IMAGES, lambda: layers.Conv2D(3, 2), layers.MaxPooling2D),
+    "Rescaling": of(IMAGES, lambda: layers.Rescaling(0.5)),
+    "ZeroPadding2D": of(IMAGES, layers.ZeroPadding2D, lambda: layers.Conv2D(2, 3)),
+    "UpSampling2D": of(IMAGES, layers.UpSampling2D, lambda: layers.Conv2D(2, 3)),
+    "Reshape, Permute": of(SEQUENCES, lambda: layers.Permute((2, 1)), lambda: layers.Reshape((20,))),
     "of float64": (IMAGES, lambda: keras.Sequential(
         [keras.Input(IMAGES), layers.Flatten(dtype="float64"), layers.Dense(CLASSES, dtype="float64")])),
 }  # fmt: skip

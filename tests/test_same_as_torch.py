@@ -233,10 +233,13 @@ def frozen_norm() -> nn.Module:
 FIRST: Any = lambda found: found[0]  # noqa: E731 - of what recurrent layers and attention give
 MODULES: dict[str, tuple[Shape, Make]] = {
     "Linear": of(VECTOR, lambda: nn.Linear(8, 5)),
+    "without a bias": of(VECTOR, lambda: nn.Linear(8, 5, bias=False)),
     "Bilinear": (VECTOR, lambda: _Twice(nn.Bilinear(8, 8, CLASSES))),
+    "Conv1d": of(SEQUENCE, lambda: nn.Conv1d(5, 4, 3)),
     "Conv2d": of(IMAGE, lambda: nn.Conv2d(4, 4, 3, stride=2, groups=2)),
     "Conv2d circular": of(IMAGE, lambda: nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular")),
     "Conv3d": of(VOLUME, lambda: nn.Conv3d(4, 3, 2)),
+    "ConvTranspose1d": of(SEQUENCE, lambda: nn.ConvTranspose1d(5, 4, 3)),
     "ConvTranspose2d": of(IMAGE, lambda: nn.ConvTranspose2d(4, 3, 3, stride=2)),
     "channels last": of(IMAGE, lambda: nn.Conv2d(4, 4, 3).to(memory_format=torch.channels_last)),  # type: ignore[call-overload]
     "BatchNorm1d": of(VECTOR, lambda: nn.Linear(8, 6), lambda: nn.BatchNorm1d(6)),
@@ -245,10 +248,14 @@ MODULES: dict[str, tuple[Shape, Make]] = {
     "BatchNorm2d after no bias": of(
         IMAGE, lambda: nn.Conv2d(4, 4, 3, bias=False), lambda: nn.BatchNorm2d(4), nn.ReLU
     ),
+    "BatchNorm3d": of(VOLUME, lambda: nn.BatchNorm3d(4)),
     "BatchNorm cumulative": of(VECTOR, lambda: nn.Linear(8, 6), lambda: nn.BatchNorm1d(6, momentum=None)),
     "BatchNorm untracked": of(VECTOR, lambda: nn.Linear(8, 6), _untracked),
     "InstanceNorm2d": of(IMAGE, lambda: nn.InstanceNorm2d(4, affine=True, track_running_stats=True)),
     "LayerNorm": of(SEQUENCE, lambda: nn.LayerNorm(8)),
+    "GroupNorm": of(IMAGE, lambda: nn.GroupNorm(2, 4)),
+    "RMSNorm": of(SEQUENCE, lambda: nn.RMSNorm(8)),
+    "LocalResponseNorm": of(IMAGE, lambda: nn.Conv2d(4, 4, 3), lambda: nn.LocalResponseNorm(2)),
     "RNN": of(SEQUENCE, lambda: nn.RNN(8, 6, batch_first=True), take=FIRST),
     "LSTM": of(SEQUENCE, lambda: nn.LSTM(8, 6, batch_first=True, num_layers=2), take=FIRST),
     "GRU": of(SEQUENCE, lambda: nn.GRU(8, 6, batch_first=True, bidirectional=True), take=FIRST),
@@ -260,10 +267,18 @@ MODULES: dict[str, tuple[Shape, Make]] = {
         SEQUENCE, lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
     ),
     "Dropout": of(VECTOR, lambda: nn.Linear(8, 16), lambda: nn.Dropout(0.4)),
+    "Dropout2d": of(IMAGE, lambda: nn.Conv2d(4, 4, 3), lambda: nn.Dropout2d(0.4)),
     "AlphaDropout": of(VECTOR, lambda: nn.Linear(8, 16), nn.SELU, lambda: nn.AlphaDropout(0.3)),
     "RReLU": of(VECTOR, lambda: nn.Linear(8, 16), nn.RReLU),
     "PReLU": of(VECTOR, lambda: nn.Linear(8, 6), lambda: nn.PReLU(6)),
+    "GELU, SiLU, Mish": of(VECTOR, lambda: nn.Linear(8, 8), nn.GELU, nn.SiLU, nn.Mish),
+    "GLU": of(VECTOR, lambda: nn.Linear(8, 8), nn.GLU),
     "MaxPool2d": of(IMAGE, lambda: nn.Conv2d(4, 4, 3), lambda: nn.MaxPool2d(2)),
+    "AvgPool2d": of(IMAGE, lambda: nn.Conv2d(4, 4, 3), lambda: nn.AvgPool2d(2)),
+    "AdaptiveAvgPool2d": of(IMAGE, lambda: nn.Conv2d(4, 8, 3), lambda: nn.AdaptiveAvgPool2d(1)),
+    "PixelShuffle": of(IMAGE, lambda: nn.Conv2d(4, 4, 3), lambda: nn.PixelShuffle(2)),
+    "Upsample": of(IMAGE, lambda: nn.Upsample(scale_factor=2, mode="bilinear"), lambda: nn.Conv2d(4, 2, 3)),
+    "Softmax": of(VECTOR, lambda: nn.Linear(8, 6), lambda: nn.Softmax(dim=-1)),
     "loops and branches": (VECTOR, Branching),
     "tied": (VECTOR, Tied),
     "shared": (VECTOR, Shared),
@@ -397,6 +412,10 @@ def test_compiled_modules_are_trained(kind: str, agents: int) -> None:
         return torch.compile(Tied(), backend="eager") if kind == "whole" else CompiledInParts()
 
     same_as_torch(make, data(VECTOR), CROSS_ENTROPY, SGD, agents=agents)
+
+
+def test_a_class_is_made_with_the_seed() -> None:
+    same_as_torch(Tied, data(VECTOR), CROSS_ENTROPY, SGD, agents=2, seed=7)
 
 
 def test_every_pass_of_every_agent_draws_other_numbers() -> None:

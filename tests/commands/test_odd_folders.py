@@ -10,7 +10,7 @@ from d5ray.errors import D5Error
 from tests.conftest import d5ray
 from tests.odd_folders import BROKEN, good
 
-QUICK = ("noise in samples", "experiment is {")
+QUICK = ("noise in samples", "runs.experiment is '{'")
 COMMANDS = (
     ("runs",), ("show", "r"), ("show", "--json", "r"), ("show", "r", "--environment"), ("check", "r"),
     ("replay", "r"), ("compare", "good", "r"), ("sql", "r", "from samples"), ("sql", "r", "from runs"),
@@ -58,7 +58,7 @@ def test_a_name_that_no_file_can_have_is_no_run(name: str, said: str, tmp_path: 
 def test_json_that_is_none_is_named_with_its_column(tmp_path: Path) -> None:
     """The command line on a run whose experiment is half a text: found, and where."""
     folder = good(tmp_path / "runs", "r")
-    BROKEN["experiment is {"](folder)
+    BROKEN["runs.experiment is '{'"](folder)
     done = d5ray("show", "r", env={"D5RAY_HOME": str(tmp_path)})
     assert done.code == 3
     assert "'experiment' of runs.parquet is not JSON" in done.err and str(folder) in done.err

@@ -19,7 +19,7 @@ from d5ray.frameworks.tensorflow.keras_models import loaded, named
 from d5ray.operators.loss import Loss
 from d5ray.ops.losses.function_loss import as_loss
 from d5ray.ops.tensorflow.library import tf
-from tests.archive.test_models import recorded
+from tests.archive.test_models import RULES, recorded
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's files
 keras = tf.keras
@@ -76,7 +76,7 @@ def steps_of(made: Any, batches: int, rate: float = 0.1) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize(("precision", "bound"), [("float64", 1e-12)])
+@pytest.mark.parametrize(("precision", "bound"), [("float32", 1e-5), ("float64", 1e-12)])
 def test_twenty_steps_are_those_of_keras(precision: str, bound: float) -> None:
     """Losses with penalties, weights and moving statistics, beside Keras's own variables and a tape."""
     made = executor(partial(convolutional, penalty=keras.regularizers.L2(0.05)), precision=precision)
@@ -103,6 +103,69 @@ def test_twenty_steps_are_those_of_keras(precision: str, bound: float) -> None:
     scores = peer(IMAGES).numpy()
     assert judged.loss == pytest.approx(float(loss(LABELS, scores)), rel=1e-5)
     assert judged.accuracy == (scores.argmax(1) == LABELS).mean()
+
+
+def test_twenty_steps_are_those_of_a_compiled_model() -> None:
+    made = executor()
+    peer = keras.models.clone_model(made.model)
+    peer.set_weights(made.model.get_weights())
+    peer.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    for own, at in zip(steps_of(made, 20), range(20), strict=True):
+        batch = slice(12 * (at % 5), 12 * (at % 5) + 12)
+        assert own == pytest.approx(float(peer.train_on_batch(IMAGES[batch], LABELS[batch])), rel=1e-5)
+
+
+def test_a_model_as_it_is_keeps_its_own_weights_and_gives_them() -> None:
+    given = convolutional()
+    before = given.get_weights()
+    made = executor(given)
+    for name, variable in named(given).items():
+        np.testing.assert_array_equal(made.state_dict()[name], variable.numpy())
+    steps_of(made, 3)
+    assert all(np.array_equal(own, old) for own, old in zip(given.get_weights(), before, strict=True))
+    assert not np.array_equal(
+        made.state_dict()[f"{given.layers[-1].name}/kernel"], given.layers[-1].kernel.numpy()
+    )
+
+
+def test_the_same_seed_makes_the_same_model_whatever_else_was_made() -> None:
+    first = executor()
+    for _ in range(3):
+        convolutional()
+    again, other = executor(), executor(seed=6)
+    assert list(first.state_dict()) == list(again.state_dict())
+    assert next(iter(first.state_dict())) == "conv2d/kernel"
+    np.testing.assert_array_equal(first.parameters, again.parameters)
+    assert not np.array_equal(first.parameters, other.parameters)
+
+
+def test_dropout_depends_on_seed_rank_and_pass() -> None:
+    def losses(rank: int, seed: int = 5) -> list[float]:
+        made = executor(partial(convolutional, dropout=0.5))
+        made.draw_from(seed, rank)
+        return [made.inference_and_backprop(IMAGES[:12], LABELS[:12]) for _ in range(3)]
+
+    own = losses(0)
+    assert own == losses(0)
+    assert len(set(own)) == 3
+    assert not set(own) & {*losses(1), *losses(0, seed=6)}
+    made = executor(partial(convolutional, dropout=0.5))
+    made.draw_from(5, 0)
+    made.inference_and_backprop(IMAGES[:12], LABELS[:12])
+    state = made.random_state()
+    rest = [made.inference_and_backprop(IMAGES[:12], LABELS[:12]) for _ in range(2)]
+    made.set_random_state(state)
+    assert rest == [made.inference_and_backprop(IMAGES[:12], LABELS[:12]) for _ in range(2)]
+
+
+def test_frozen_layers_stay_and_are_in_the_state() -> None:
+    model = convolutional()
+    model.layers[0].trainable = False
+    made = executor(model)
+    name = f"{model.layers[0].name}/kernel"
+    steps_of(made, 4)
+    assert name not in {slot.name for slot in made.slots}
+    np.testing.assert_array_equal(made.state_dict()[name], model.layers[0].kernel.numpy())
 
 
 def counting() -> Any:
@@ -181,8 +244,12 @@ OF_SOME = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_cl
 
 @pytest.mark.parametrize(
     ("loss", "expected"),
-    [(OF_PROBABILITIES, OF_PROBABILITIES), (d5.operators.MaskedCrossEntropyLoss(), OF_SOME)],
-    ids=["of probabilities", "masked"],
+    [
+        (OF_PROBABILITIES, OF_PROBABILITIES),
+        (lambda output, _: tf.reduce_mean(output**2), lambda _, output: tf.reduce_mean(output**2)),
+        (d5.operators.MaskedCrossEntropyLoss(), OF_SOME),
+    ],
+    ids=["of probabilities", "function", "masked"],
 )
 def test_losses_are_those_of_keras(loss: Any, expected: Any) -> None:
     def model() -> Any:
@@ -197,6 +264,16 @@ def test_losses_are_those_of_keras(loss: Any, expected: Any) -> None:
     theirs = expected(labels, made.model(IMAGES[:12]))
     assert found == pytest.approx(float(theirs), rel=1e-5)
     assert made.evaluate(IMAGES[:12], labels).loss == pytest.approx(found, rel=1e-5)
+
+
+def test_bfloat16_computes_short_and_keeps_float32() -> None:
+    short, full = executor(precision="bfloat16"), executor()
+    assert short.parameters.dtype == np.float32
+    np.testing.assert_array_equal(short.parameters, full.parameters)
+    assert short.model.layers[0].compute_dtype == "bfloat16"
+    own, wide = steps_of(short, 3), steps_of(full, 3)
+    assert own != wide
+    np.testing.assert_allclose(own, wide, rtol=0.05)
 
 
 def test_the_recorded_accuracy_is_that_of_the_exported_models(tmp_path: Path) -> None:
@@ -214,6 +291,22 @@ def test_the_recorded_accuracy_is_that_of_the_exported_models(tmp_path: Path) ->
     np.testing.assert_allclose(found, scores, atol=1e-5)
     with pytest.raises(ConfigurationError, match=r"--to keras: let it end with \.keras"):
         export_model(run, "keras", tmp_path / "net")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_gives_the_keras_model_that_it_evaluated(name: str, tmp_path: Path) -> None:
+    """With moving statistics, Dropout, and a layer that is used twice; in Keras and onnxruntime."""
+    entry = RULES[name]
+    given = {"distributed": entry.rule, "topology": entry.topology, "agents": None, "optimizer": entry.base}
+    with d5.simulate(experiment(tied, batch_size=3, **given)) as group:
+        group.train(8, progress=False)
+    run = d5.Run(group.folder)
+    scores = d5.load_model(run).predict(IMAGES[40:], verbose=0)
+    assert (scores.argmax(1) == LABELS[40:]).mean() == pytest.approx(recorded(run), abs=1e-9)
+    session = onnxruntime.InferenceSession(export_model(run, "onnx", tmp_path / "net.onnx"))
+    found = session.run(None, {session.get_inputs()[0].name: IMAGES[40:]})[0]
+    np.testing.assert_allclose(found, scores, atol=1e-5)
 
 
 HASHES = """
@@ -239,6 +332,32 @@ def test_equal_models_have_equal_hashes_in_every_process() -> None:
     assert experiment(given).hash != before
 
 
+@pytest.mark.full
+def test_real_agents_train_it_as_simulated_ones() -> None:
+    for model in (partial(convolutional, dropout=0.2), convolutional()):
+        wanted = experiment(model)
+        with d5.simulate(wanted) as group:
+            group.train(8, progress=False)
+            expected = group.state_dict()
+        with d5.launch(wanted) as group:
+            group.train(8, progress=False)
+            found = group.state_dict()
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6)
+
+
+def nothing() -> Any:
+    class Nothing(keras.Model):  # type: ignore[misc, name-defined]  # TensorFlow has no types
+        def build(self, shape: Any) -> None:
+            self.add_weight(shape=(2,))
+
+        def call(self, inputs: Any) -> Any:
+            return None
+
+    return Nothing()
+
+
 def no_weights() -> Any:
     return keras.Sequential([keras.Input((6, 6, 2)), layers.Flatten()])
 
@@ -258,6 +377,7 @@ def twins() -> Any:
 @pytest.mark.parametrize(
     ("model", "changes", "words"),
     [
+        (nothing, {}, "returned a NoneType, the loss needs one tensor of scores"),
         (no_weights, {}, "has no weights to train"),
         (convolutional, {"shape": (2, 6, 6)}, r"does not take samples of shape \(2, 6, 6\).*Permute"),
         (convolutional, {"classes": 4}, "needs \\(batch, 4\\)"),
@@ -276,9 +396,23 @@ def test_what_cannot_be_trained_is_refused_by_one_sentence(model: Any, changes: 
     [
         ("model", "has no form for Keras models"),
         (lambda output, labels: output, "gave a tensor .*, and a loss is one number"),
+        (lambda output, labels: output.backward(), "does not take TensorFlow's tensors"),
     ],
 )
 def test_losses_that_are_none_are_refused_by_one_sentence(loss: Any, words: str) -> None:
     made = executor(loss=as_loss(loss))
     with pytest.raises(ConfigurationError, match=words):
         made.inference_and_backprop(IMAGES[:12], LABELS[:12])
+
+
+def test_pytorch_is_told_whose_model_it_is() -> None:
+    from d5ray.frameworks.torch import from_model as in_torch  # noqa: PLC0415
+
+    for model in (convolutional, convolutional()):
+        with pytest.raises(ConfigurationError, match="is one of Keras's: set executor='tensorflow'"):
+            in_torch(model, {}, sample_shape=(6, 6, 2), classes=3, loss=LOSS, seed=1, threads=1)
+
+
+def test_a_precision_that_a_given_model_has_not_is_named() -> None:
+    with pytest.raises(ConfigurationError, match="is made for float32: give the class or a function"):
+        executor(convolutional(), precision="bfloat16")
