@@ -4,6 +4,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +20,11 @@ import d5ray as d5
 from d5ray.actors.group.run_row import RunOrigin
 from d5ray.dashboards.page import server
 from d5ray.dashboards.page.sections import VIEWS
+from d5ray.errors import ConfigurationError
 from d5ray.metrics.judge.run_series import RunSeries
+from d5ray.metrics.record.schema import table_of
+from d5ray.metrics.record.store import Run
+from tests.conftest import wait_until
 from tests.dashboards.made_runs import Made
 from tests.patience import patience
 
@@ -136,22 +142,53 @@ def look(browser: Any) -> Iterator[Open]:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The page of a run with servers, beside a long one."""
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with servers, one of gossip, and a long one."""
     root = tmp_path_factory.mktemp("runs")
+    common: dict[str, Any] = {
+        "model": "mlp", "dataset": "digits", "executor": "numpy", "optimizer": d5.optimizers.SGD(0.05),
+        "seed": 1,
+    }  # fmt: skip
     reached = (d5.metrics.TestAccuracy() >= 0.5, d5.metrics.StepTime() <= 1e-9)
     criteria = json.dumps([criterion.described() for criterion in reached])
-    experiment = d5.Experiment(
-        "mlp", "digits", d5.optimizers.SGD(0.05), executor="numpy", seed=1, agents=4,
-        distributed=d5.optimizers.ASGD(), servers=d5.Servers(shards=2),
-        slow=d5.faults.Slowdown(agent=3, factor=3),
-    )  # fmt: skip
-    with d5.simulate(experiment, root=root, origin=RunOrigin("servers", criteria=criteria)) as group:
-        group.train(steps=70, progress=False)
+    kinds: list[dict[str, Any]] = [
+        {"agents": 4, "distributed": d5.optimizers.ASGD(), "servers": d5.Servers(shards=2),
+         "slow": d5.faults.Slowdown(agent=3, factor=3), "name": "servers"},
+        {"topology": d5.topologies.Ring(6), "distributed": d5.optimizers.DPSGD(), "name": "gossip"},
+    ]  # fmt: skip
+    for kind in kinds:
+        with d5.simulate(
+            d5.Experiment(**common, **kind),
+            root=root,
+            origin=RunOrigin(kind["name"], criteria=criteria),
+        ) as group:
+            group.train(steps=70, progress=False)
+        group.folder.rename(root / kind["name"])
+        _renamed(root / kind["name"])
     long = Made(root, "long", agents=2, steps=20_000)
     long.write(20_000)
     long.close()
-    with serving(root, group.run_id) as address:
+    return root
+
+
+def _renamed(folder: Path) -> None:
+    """A shorter name for a run, so that tests can say it."""
+    for file in folder.glob("*.parquet"):
+        table = pq.read_table(file)
+        if "run_id" in table.column_names:
+            place = table.schema.get_field_index("run_id")
+            column = table_of("environment", []).schema.field("run_id").type
+            kind = table.schema.field(place).type
+            values = [folder.name] * table.num_rows
+            import pyarrow as pa  # noqa: PLC0415
+
+            table = table.set_column(place, table.schema.field(place), pa.array(values, column).cast(kind))
+            pq.write_table(table, file)
+
+
+@pytest.fixture(scope="module")
+def page(runs: Path) -> Iterator[str]:
+    with serving(runs, "servers") as address:
         yield address
 
 
@@ -244,7 +281,7 @@ def test_the_runs_of_a_series_stand_side_by_side(
     names = ["first", "second", "third"]
     kept = RunSeries(tmp_path / "series" / "both")
     kept.write({"purpose": "seeds", "runs": [], "status": "running"})
-    with pytest.raises(d5.D5Error, match="both has no complete run yet"):
+    with pytest.raises(ConfigurationError, match="both has no complete run yet"):
         server.prepared("both")
     kept.write({"purpose": "seeds", "runs": names, "status": "completed"})
     with serving(tmp_path / "runs", "both") as address:
@@ -255,6 +292,24 @@ def test_the_runs_of_a_series_stand_side_by_side(
         for name in names:
             tab.until(lambda name=name: tab.points("beside_loss", name))
         assert "stranger" not in tab.tab.locator("main").inner_text()
+
+
+@pytest.mark.full
+def test_topology_shows_servers_staleness_and_traffic(page: str, look: Open) -> None:
+    """Agents and servers by name, bytes on the links, colours by what the viewer chooses."""
+    tab = look(page)
+    tab.show("topology")
+    assert tab.tab.locator("[data-chart='graph'] .annotation-text").count() == 8
+    rows = tab.tab.locator("main table tbody tr")
+    told = rows.all_inner_texts()
+    assert len(told) == 16 and all(
+        any(f"{actor}\t" in row for row in told) for actor in ("server 1", "agent 3")
+    )
+    bar = "[data-chart='graph'] .cbtitle"
+    assert "distance" in tab.tab.locator(bar).text_content()
+    tab.tab.locator(".choice label", has_text="staleness").click()
+    tab.until(lambda: "staleness" in tab.tab.locator(bar).text_content())
+    assert tab.points("staleness", "trace 0") or tab.tab.locator("[data-chart='staleness'] .point").count()
 
 
 @pytest.mark.full
@@ -374,3 +429,62 @@ def test_every_view_is_drawn(page: str, look: Open, width: str, tmp_path: Path) 
             tab.until(lambda: tab.tab.locator("#samples tbody tr").count())
         tab.tab.screenshot(path=folder / f"{view}-{width}.png", full_page=True)
         assert (folder / f"{view}-{width}.png").stat().st_size > 10_000
+
+
+@pytest.mark.full
+def test_the_page_is_dark_where_the_viewer_wants_it(page: str, look: Open) -> None:
+    """The ground of the page and the text of the charts follow the viewer's scheme."""
+    seen = {}
+    for scheme in ("light", "dark"):
+        tab = look(page, scheme=scheme)
+        tab.show()
+        seen[scheme] = tab.tab.evaluate(
+            "[getComputedStyle(document.body).backgroundColor,"
+            " getComputedStyle(document.querySelector('[data-chart=loss] .xtitle')).fill]"
+        )
+    brightness = {
+        scheme: [sum(map(int, re.findall(r"\d+", colour)[:3])) for colour in colours]
+        for scheme, colours in seen.items()
+    }
+    assert brightness["light"][0] > 600 > 200 > brightness["dark"][0]
+    assert brightness["light"][1] < 200 < 600 < brightness["dark"][1]
+
+
+@pytest.mark.full
+def test_nothing_comes_from_elsewhere(page: str, look: Open) -> None:
+    """All that the browser fetches comes from the page's own address."""
+    tab = look(page)
+    tab.show()
+    tab.turn("data")
+    assert len(tab.asked) > 10
+    assert {url.split("/")[2] for url in tab.asked if url.startswith("http")} == {page.split("/")[2]}
+
+
+@pytest.mark.slow
+def test_a_run_on_ray_is_followed(tmp_path: Path, look: Open) -> None:
+    """A real training of two agents: its steps are seen to grow, its verdict to come, and its topology."""
+    environment = os.environ | {"D5RAY_HOME": str(tmp_path)}
+    settings = ("agents=2", "communicator=socket")
+    command = [sys.executable, "-m", "d5ray", "run", "digits_lenet", "--json"]
+    command += [word for setting in settings for word in ("--set", setting)]
+    with (tmp_path / "log").open("wb") as log:
+        run = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        rows = (tmp_path / "runs").glob
+        wait_until(lambda: any(rows("*/samples.arrows")) or run.poll() is not None, 120)
+        assert run.poll() is None, (tmp_path / "log").read_text()
+        with serving(tmp_path / "runs", "last") as address:
+            tab = look(address)
+            tab.show()
+            seen = {tab.until(lambda: (now := tab.stat("steps")) != "–" and now)}
+            tab.until(lambda: len(seen.add(tab.stat("steps")) or seen) >= 3)  # type: ignore[func-returns-value]
+            assert "so far" in tab.tab.locator("[id*=verdict] h2").inner_text()
+            assert run.wait(patience(240)) in (0, 1, 2)
+            tab.until(lambda: "completed" in tab.tab.locator("#state").inner_text())
+            word = Run.find("last", tmp_path / "runs").row["verdict"]
+            assert word in tab.tab.locator("#state").inner_text()
+            tab.turn("topology")
+            assert tab.tab.locator("[data-chart='graph'] .annotation-text").count() == 1
+    finally:
+        run.terminate()
+        run.wait(patience(60))
