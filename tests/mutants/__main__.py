@@ -3,11 +3,11 @@
     python -m tests.mutants [--seconds S] [--new | --again]
 
 The mutants are drawn by a seed from a commit: that of the newest `COMMIT.jsonl` here until all are tried,
-with `--new` the one that is checked out. `--again` looks in the one that is checked out for the mutants that
-were tried before: those that were noticed are tried once more, the others are taken to survive. Each runs in
-a copy of the commit, with those tests first that are likeliest to notice. What came of each is a line of the
-file, so that a run may end at any time; `table.md` sums up. Who finds that a survivor does the same as the
-program writes "equivalent" into its line.
+with `--new` the one that is checked out. `--again` looks in the one that is checked out for those that were
+tried by then, in a record beside: what was noticed is tried once more, the rest is taken to survive. Each
+runs in a copy of the commit, with those tests first that are likeliest to notice. What came of each is a line
+of the file, so that a run may end at any time; `table.md` sums up. Who finds that a survivor does the same as
+the program writes "equivalent" into its line.
 """
 
 import argparse
@@ -213,11 +213,13 @@ def main() -> None:
     records = sorted(
         FOLDER.glob("*.jsonl"), key=lambda path: int(git("show", "-s", "--format=%ct", path.stem))
     )
-    before = records[-1] if options.again else None
-    if options.new or options.again or not records:
-        records.append(FOLDER / f"{git('rev-parse', '--short=9', 'HEAD')}.jsonl")
+    own = FOLDER / f"{git('rev-parse', '--short=9', 'HEAD')}.jsonl"
+    drawn = [record for record in records if '"again"' not in record.read_text("utf-8").partition("\n")[0]]
+    before = drawn[-1] if options.again else None
+    chosen = own if options.new or options.again or not drawn else drawn[-1]
+    records += [chosen] if chosen not in records else []
     os.environ |= {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}
-    trials = Trials(records[-1], before)
+    trials = Trials(chosen, before)
     for library in LIBRARIES:
         importlib.import_module(library)
     for room, mutant in trials.left():

@@ -132,9 +132,11 @@ class _FirstPart:
 
 
 def _is_plain(value: Any) -> bool:
+    """Whether a value is another one wherever it has changed: no variable of its own, set or not yet, may."""
     if isinstance(value, tuple):
         return all(map(_is_plain, value))
-    return isinstance(value, (*PLAIN, *FIXED, *OF_INPUTS)) and not any(True for _ in cells_of(value))
+    has_variables = getattr(value, "__closure__", None) or any(True for _ in cells_of(value))
+    return isinstance(value, (*PLAIN, *FIXED, *OF_INPUTS)) and not has_variables
 
 
 def _others(path: str) -> frozenset[str]:

@@ -1,5 +1,6 @@
 """Claims about Ray Data: every row once an epoch on real agents, as of arrays; wrong rows by number"""
 
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -31,10 +32,11 @@ ROWS = [{"x": x, "label": int(y)} for x, y in zip(X, Y, strict=True)]
 def cluster() -> Iterator[None]:
     """A Ray of the user's own, with CPUs beside those of the agents."""
     d5.shutdown()  # that of tests before
-    ray.init("local", num_cpus=5, include_dashboard=False, log_to_driver=False)
-    DataContext.get_current().enable_progress_bars = False
-    yield
-    d5.shutdown()
+    with tempfile.TemporaryDirectory(prefix="d5t-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        ray.init("local", num_cpus=5, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
+        DataContext.get_current().enable_progress_bars = False
+        yield
+        d5.shutdown()
 
 
 def rows(blocks: int = 7) -> Any:

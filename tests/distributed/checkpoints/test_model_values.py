@@ -10,7 +10,8 @@ from torch.nn.functional import cross_entropy
 
 import d5ray as d5
 from d5ray.errors import AgentError
-from tests.frameworks.changing_modules import CASES, MODULES, Cycles, Switches
+from d5ray.frameworks.torch.module_values import ModuleValues
+from tests.frameworks.changing_modules import CASES, MODULES, Counts, CountsInClosure, Cycles, Switches
 from tests.plain_torch import TwoLayers, samples
 
 SAVED, STEPS = 4, 7
@@ -65,6 +66,42 @@ def test_an_optimizer_of_ones_own_goes_on_with_its_numbers(tmp_path: Path) -> No
     parameters(experiment(*case, saving, optimizer=Slowing), steps=SAVED)
     found = parameters(experiment(*case, optimizer=Slowing), steps=STEPS - SAVED, resume=tmp_path)
     check_equal(found, parameters(experiment(*case, optimizer=Slowing)))
+
+
+class SetsLater(Counts):
+    """Its closure's variable has no value before the first pass."""
+
+    def prepare(self) -> None:
+        passes = 0
+
+        def part() -> float:
+            nonlocal passes
+            passes = 3
+            return 0.5
+
+        del passes
+        self.part = part  # type: ignore[method-assign]
+
+    def between(self, hidden: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(hidden) * self.part()
+
+
+CHANGED = {Counts: {"passes", "reached"}, CountsInClosure: {"part.0", "reached"}, SetsLater: {"part.0"}}
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+def test_what_changes_is_seen_and_nothing_else(kind: Any) -> None:
+    """By a pass, or by the program: an attribute of a part of PyTorch's, a part that was added."""
+    module = kind()
+    values = ModuleValues(module, None, dict(module.named_parameters()))
+    assert values.changed() == {}
+    module(torch.zeros(1, 4))
+    assert values.changed().keys() == (seen := CHANGED[kind])
+    name, part = next((name, part) for name, part in module.named_modules() if name)
+    part.in_features = 7
+    assert values.changed().keys() == (seen := seen | {f"{name}.in_features"})
+    module.added = torch.nn.Dropout(0.2)
+    assert values.changed().keys() == seen | {f"added.{each}" for each in ("p", "inplace", "training")}
 
 
 @pytest.mark.parametrize("name", CASES)
