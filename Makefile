@@ -2,9 +2,9 @@
 # make test       set up what tests need and pass those that one waits for (about 10 minutes on 2 cores)
 # make test-full  the large matrices and what takes long (20 minutes)
 # make test-older the numeric part with the kernels for AVX2 (4 minutes), or SSE4: PROCESSOR=sse4
-# make test-all   test-full and test-older; goes on where it was interrupted, sums up in build/tests/SUMMARY.md
+# make test-all   test-full, test-older, test-ray; goes on where it was interrupted, sums up in build/tests/SUMMARY.md
 # make test-gpu   what a machine with a GPU shows, a JSON line a result; without one it says what it would do
-# make test-ray   what starts Ray, with another version of it: RAY=2.55.0, in an environment of its own
+# make test-ray   what starts Ray, with the oldest version of it (10 minutes), or another: RAY=2.57.0
 # make test-kits  tests of the kits around the core alone (d5ray/kits)
 # make test-slow  what needs longer (an hour or more)
 # make rooms      lines, tests and imports by rooms, each within its budget (tests/house.toml)
@@ -19,6 +19,7 @@ PROCESSOR ?= avx2
 RAY ?= 2.55.0
 VENV   := .venv
 BIN    := $(VENV)/bin
+OTHER  := $(VENV)-ray-$(RAY)
 
 .PHONY: run test test-full test-older test-all test-gpu test-ray test-kits test-slow rooms mutants docs docs-outputs tools lint linters clean
 .DELETE_ON_ERROR:
@@ -35,17 +36,14 @@ test-full: $(VENV)/.dev
 test-older: $(VENV)/.dev
 	$(BIN)/python -m tests.suites test-older-$(PROCESSOR)
 
-test-all: $(VENV)/.dev
-	$(BIN)/python -m tests.suites test-full test-older-avx2 --resume
+test-all: $(VENV)/.dev $(OTHER)/.made
+	status=0; \
+	$(BIN)/python -m tests.suites test-full test-older-avx2 --resume || status=1; \
+	$(OTHER)/bin/python -m tests.suites test-ray --resume || status=1; \
+	exit $$status
 
-# Older Rays leave files and processes to the garbage collector, which is no mistake of what runs on them.
-LEFT_OPEN := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
-test-ray: $(VENV)/.dev
-	$(PYTHON) -m venv $(VENV)-ray-$(RAY)
-	$(VENV)-ray-$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	$(VENV)-ray-$(RAY)/bin/python -m pip install --quiet --disable-pip-version-check 'ray[default]==$(RAY)'
-	$(VENV)-ray-$(RAY)/bin/python -m pytest -m "not slow and not full" $(LEFT_OPEN) tests/actors
-	$(VENV)-ray-$(RAY)/bin/python -m pytest -m "not slow" $(LEFT_OPEN) tests/recipes/test_tune.py
+test-ray: $(OTHER)/.made
+	$(OTHER)/bin/python -m tests.suites test-ray
 
 test-gpu: $(VENV)/.dev
 	$(BIN)/python -m tests.gpu.check
@@ -95,6 +93,14 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	.ci/timed installation $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.run
+
+# Another Ray in front of the packages that .venv has.
+$(OTHER)/.made: $(VENV)/.dev
+	$(PYTHON) -m venv $(OTHER)
+	$(OTHER)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'ray==$(RAY)' -e .
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > \
+	    "$$($(OTHER)/bin/python -c 'import site; print(site.getsitepackages()[0])')/packages.pth"
+	@touch $@
 
 clean:
 	rm -rf $(VENV) $(VENV)-ray-* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

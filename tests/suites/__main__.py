@@ -59,11 +59,15 @@ class Suite:
 
 
 SHORT = ("-m", "not slow and not full")
+# Older Rays leave files and processes to the garbage collector, which is no mistake of what runs on them.
+LEFT_OPEN = ("-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning")
+ON_RAY = (Room(("tests/actors/group",)), Room(("tests/actors",), ("tests/actors/group",)))
 SUITES = {
     "test": Suite(SHORT),
     "test-full": Suite(("-m", "full and not slow")),
     "test-older-avx2": Suite((*SHORT, "--every-case"), NUMERIC, kernels="avx2"),
     "test-older-sse4": Suite((*SHORT, "--every-case"), NUMERIC, kernels="sse4"),
+    "test-ray": Suite((*SHORT, *LEFT_OPEN), (*ON_RAY, Room(("tests/recipes/test_tune.py",)))),
     "test-slow": Suite(("-m", "slow")),
 }
 
