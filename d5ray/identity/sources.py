@@ -26,6 +26,10 @@ from d5ray.identity.checkout import is_benchmark
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 USUAL = {"np": "numpy", "nn": "torch.nn", "F": "torch.nn.functional", "tf": "tensorflow", "d5": "d5ray"}
+LIBRARIES = frozenset((  # known by name also where one has built them oneself, in the folder of their sources
+    "cupy", "flax", "jax", "keras", "numpy", "onnx", "onnxruntime", "ray", "scipy", "sklearn", "tensorflow",
+    "torch", "torchvision", "transformers", "triton",
+))  # fmt: skip
 RECIPES = (Path(__file__).parents[1] / "recipes").resolve()
 HEAP_TYPE = 1 << 9  # CPython's flag of a class that a program made
 LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
@@ -214,7 +218,7 @@ def _is_own_module(name: str) -> bool:
         return name.startswith("d5ray.recipes.")
     if name == "__main__":  # of an agent it is Ray's, but what was sent there is the user's
         return True
-    if name.partition(".")[0] in sys.stdlib_module_names:
+    if name.partition(".")[0] in sys.stdlib_module_names | LIBRARIES:
         return False
     file = getattr(sys.modules.get(name), "__file__", None)
     return file is None or not _installed(file)
@@ -401,7 +405,7 @@ def _contents(cell: types.CellType) -> tuple[Any, ...]:
 @cache
 def _installed(file: str) -> bool:
     path = Path(file).resolve()
-    return any(path.is_relative_to(folder) for folder in _folders())
+    return any(path.is_relative_to(folder) for folder in (*_folders(), *_of_packages(tuple(sys.path))))
 
 
 @cache
@@ -410,3 +414,10 @@ def _folders() -> tuple[Path, ...]:
     known = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     known += [*site.getsitepackages(), site.getusersitepackages()]
     return tuple(Path(folder).resolve() for folder in known if folder)
+
+
+@cache
+def _of_packages(paths: tuple[str, ...]) -> tuple[Path, ...]:
+    """Those of these folders with installed packages, such as a cluster's modules put into PYTHONPATH."""
+    folders = [Path(path).resolve() for path in paths]
+    return tuple(folder for folder in folders if any(folder.glob("*.dist-info")))

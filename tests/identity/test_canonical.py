@@ -24,8 +24,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from d5ray.identity import sources
 from d5ray.identity.canonical import canonical, digest
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum
+from tests.conftest import REPOSITORY
 from tests.patience import patience
 
 JSON = st.recursive(
@@ -378,3 +380,25 @@ def test_what_is_installed_counts_with_its_name() -> None:
     """PyTorch's and Python's own classes and functions; their versions are in the environment."""
     assert canonical(nn.Linear) == "torch.nn.modules.linear.Linear"
     assert canonical(textwrap.dedent) == "textwrap.dedent"
+
+
+@pytest.mark.parametrize(("beside", "own"), [("solver-1.0.dist-info", False), ("notes", True)])
+def test_packages_beside_their_metadata_are_installed_wherever_they_lie(
+    beside: str, own: bool, tmp_path: Path
+) -> None:
+    """In folders of PYTHONPATH too, as clusters have them: what lies there is no code of the user's."""
+    (tmp_path / "solver.py").write_text("def solve():\n    return 1\n")
+    (tmp_path / beside).mkdir()
+    program = "import solver; from d5ray.identity.canonical import canonical; print(canonical(solver.solve))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": f"{tmp_path}:{REPOSITORY}"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert (done.stdout.strip() != "solver.solve") == own
+
+
+def test_frameworks_are_known_by_name_where_they_were_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In their own checkout no folder of packages is around them, and all of PyTorch would be read."""
+    monkeypatch.setattr(sources, "_installed", lambda file: False)
+    assert not sources.is_own(nn.Linear)
+    assert not sources.is_own(np.linalg.norm)
