@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -156,8 +156,8 @@ class Recipe:
         sizes = changed.keys() & {"agents", "mesh"}
         if "mesh" in changed and "agents" in groups:
             groups["agents"] = {"agents": None}  # as many as the mesh has
-        if sizes and "topology" in self.mutable and "topology" not in changed:
-            groups["topology"] = {"topology": None}  # complete, of that size
+        if sizes and "topology" in groups and "topology" not in changed:
+            groups["topology"] = _resized(groups["topology"], changed)
         for name, own in changed.items():
             groups[name] = {**_kept(name, groups.get(name, {}), own), **own}
         for name, own in self.held.values.items():
@@ -245,3 +245,16 @@ def overall(verdicts: Iterable[Verdict], status: str) -> str:
     if FAIL in found or status == "nan_loss":
         return FAIL
     return PASS if found == {PASS} and status == "completed" else INCONCLUSIVE
+
+
+def _resized(topology: Mapping[str, Any], changed: settings.Groups) -> dict[str, Any]:
+    """A recipe's topology for other agents: of the same kind, or, beside another mesh, complete.
+
+    One whose agents follow from other numbers, such as a torus, stays: it fits them, or is refused.
+    """
+    if "mesh" in changed:
+        return {"topology": None}
+    given = topology.get("topology")
+    kind = named("topology", settings.COMPONENTS["topology"], given) if isinstance(given, str) else given
+    sized = is_dataclass(kind) and any(field.init and field.name == "agents" for field in fields(kind))
+    return {**topology, "topology.agents": changed["agents"]["agents"]} if sized else dict(topology)

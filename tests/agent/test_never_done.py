@@ -185,3 +185,21 @@ def test_a_rate_that_warms_up_from_nothing_for_an_epoch_is_no_mistake() -> None:
     module = torch.nn.Linear(4, 3)
     still = trained(model=module, optimizer=warming, batch_size=1, steps=11)
     assert all(np.array_equal(still[name], value.detach()) for name, value in module.named_parameters())
+
+
+@dataclasses.dataclass(frozen=True)
+class StateOfNumPy(d5.Optimizer):
+    """Momentum, by someone who knows NumPy."""
+
+    def state(self, x: Any) -> Any:
+        return {"velocity": np.zeros_like(x)}
+
+    def update(self, x: Any, gradient: Any, state: Any) -> None:
+        state["velocity"] = 0.9 * state["velocity"] + gradient
+        x -= 0.1 * state["velocity"]
+
+
+def test_state_of_another_library_than_the_parameters_is_named() -> None:
+    """NumPy's arrays and tensors do not add up, as NumPy says in words that name nothing of the user's."""
+    with pytest.raises(AgentError, match=r"StateOfNumPy\(\): its state 'velocity' .* by 0 \* x"):
+        trained(optimizer=StateOfNumPy())

@@ -56,7 +56,8 @@ def test_what_is_measured_is_let_pass() -> None:
 
 @pytest.mark.parametrize(
     ("lacks", "words"),
-    [("unit", "Mine has no unit"), ("direction", "Mine has no direction"), ("down", "the direction 'down'"),
+    [("unit", "Mine does not say its unit"), ("direction", "does not say its direction"),
+     ("down", "the direction 'down'"),
      ("money", "the kind 'money'")],
 )  # fmt: skip
 def test_a_metric_of_ones_own_that_is_incomplete_is_refused(lacks: str, words: str) -> None:

@@ -150,15 +150,29 @@ def test_an_override_changes_just_that(overrides: dict[str, Any], expected: dict
     assert recipe(**overrides).made() == Experiment(**(own | expected))
 
 
-def test_agents_that_do_not_fit_a_mutable_topology_replace_it() -> None:
-    """--set agents=3 on a recipe with Ring(2) is a complete graph of three; a fixed topology is kept."""
-    made = recipe({}, {"topology": d5.topologies.Ring, "topology_args": (2,)}, agents=3).made()
-    assert made.topology == d5.topologies.Complete(3)
-    larger = recipe({}, {"topology": d5.topologies.Ring, "topology_args": (2,)}, agents=3, topology_args=(3,))
-    assert larger.made().topology == d5.topologies.Ring(3)
-    kept = recipe({"topology": d5.topologies.Ring(2)}, {}, agents=3)
+@pytest.mark.parametrize(
+    ("topology", "expected"),
+    [({"topology": d5.topologies.Ring, "topology_args": (2,)}, d5.topologies.Ring(3)),
+     ({"topology": d5.topologies.Ring(2)}, d5.topologies.Ring(3)),
+     ({"topology": "ring", "topology_kwargs": {"agents": 2}}, d5.topologies.Ring(3)),
+     ({"topology": d5.topologies.RandomRegular(6, 2, seed=4)}, d5.topologies.RandomRegular(3, 2, seed=4)),
+     ({"topology": d5.topologies.Complete(2)}, d5.topologies.Complete(3)),
+     ({"topology": d5.topologies.Torus(1, 3)}, d5.topologies.Torus(1, 3)),
+     ({"topology": None}, d5.topologies.Complete(3))],
+)  # fmt: skip
+def test_other_agents_keep_the_kind_of_a_mutable_topology(topology: dict[str, Any], expected: object) -> None:
+    """--set agents=3 on a recipe with Ring(2) is a ring of three: the experiment stays one on a ring."""
+    assert recipe({}, topology, agents=3).made().topology == expected
+
+
+def test_agents_that_fit_no_topology_of_the_recipe_are_refused() -> None:
+    """A torus has the agents of its rows and columns, and FIXED is not changed."""
+    with pytest.raises(
+        ConfigurationError, match=r"Torus\(rows=2, columns=3\) has 6 agents, the experiment has 3"
+    ):
+        recipe({}, {"topology": d5.topologies.Torus(2, 3)}, agents=3).made()
     with pytest.raises(ConfigurationError, match=r"Ring\(agents=2\) has 2 agents, the experiment has 3"):
-        kept.made()
+        recipe({"topology": d5.topologies.Ring(2)}, {}, agents=3).made()
 
 
 def test_dotted_keys_reach_arguments_of_model_data_and_executor() -> None:

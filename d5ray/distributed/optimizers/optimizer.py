@@ -423,7 +423,7 @@ class DistributedOptimizer(ABC):
                     f"{self.base!r} must see all parameters at once, but {self!r} updates them part by part: "
                     "choose an element-wise rule such as SGD or Adam, or AllreduceSGD"
                 )
-            self._states[own] = self.base.state_for(x[part], self.slots)
+            self._states[own] = _checked(self.base, x, self.base.state_for(x[part], self.slots))
             self.base.begin_at(self._states[own], self._moment)
         return self._states[own]
 
@@ -470,3 +470,14 @@ def _hyperparameters(optimizer: DistributedOptimizer) -> tuple[str, ...]:
     """The names that `__init__` set: those that an instance has before it is bound."""
     names: tuple[str, ...] = vars(optimizer).get("_hyperparameters", tuple(vars(optimizer)))
     return tuple(name for name in names if not name.startswith("_"))
+
+
+def _checked(rule: Optimizer, x: Any, state: State) -> State:
+    """A rule's state; `ConfigurationError` for NumPy's arrays beside parameters of a framework."""
+    for name, value in state.items():
+        if isinstance(value, np.ndarray) and not isinstance(x, np.ndarray) and value.ndim:
+            raise ConfigurationError(
+                f"{rule!r}: its state {name!r} is an array of NumPy, and x is {type(x).__name__} of "
+                f"{type(x).__module__}: make it in state(self, x) from x, as by 0 * x"
+            )
+    return state

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from d5ray.display import notebook_html
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, D5Error, first_line
 from d5ray.identity.canonical import canonical
 from d5ray.identity.checkout import is_benchmark
 from d5ray.metrics.statistics.intervals import Estimate
@@ -23,6 +23,10 @@ Direction = Literal["min", "max", "target"]
 Kind = Literal["cost", "rate", "ratio", "quality", "count"]
 
 KINDS = get_args(Kind)
+EXAMPLES = {  # what a class of a metric says
+    "name": "slow_steps", "unit": "1", "direction": "min", "kind": "ratio", "aggregation": "share over steps",
+    "description": "steps of more than twice the median",
+}  # fmt: skip
 MODEL = "model"  # the source of a value that was computed from other facts instead of measured
 
 # The relation that makes sense for each direction; a metric with a target can be bounded on either side.
@@ -138,10 +142,10 @@ class Criterion:
         without an interval, unless the value is an exact fact of the run, or the target is so far from the
         run's steps that they decide by a margin. NaN fails.
         """
-        found = self.metric.estimate(run)
+        found = _estimated(self.metric, run)
         verdict, reason = self._decide(found)
         measured = without_models(run)
-        if measured is not run and self.metric.estimate(measured) != found:
+        if measured is not run and _estimated(self.metric, measured) != found:
             verdict, reason = "INCONCLUSIVE", "it rests on values of a model, and only measured ones decide"
         return Verdict(
             run_id=_run_id(run),
@@ -223,6 +227,26 @@ def as_criterion(item: object) -> Criterion:
     )
 
 
+def _estimated(metric: Metric, run: RunTables) -> Estimate:
+    """What a metric makes of a run; one of the user's that fails says so as its reason: the run is done."""
+    if not _whose(type(metric).__module__).get("own"):
+        return metric.estimate(run)
+    try:
+        found: Any = metric.estimate(run)
+    except D5Error:
+        raise
+    except Exception as error:
+        failed = f"{type(metric).__name__}.estimate failed: {type(error).__name__}: {first_line(error)}"
+        return Estimate(None, reason=failed)
+    if isinstance(found, Estimate):
+        return found
+    if _is_number(found):
+        why = "a number without an interval: give Estimate(value, low, high), or Estimate(value, exact=True)"
+        return Estimate(float(found), reason=why)
+    why = f"{type(metric).__name__}.estimate gave {type(found).__name__}, not d5.metrics.Estimate"
+    return Estimate(None, reason=why)
+
+
 def _no_truth(what: object) -> ConfigurationError:
     """The error for `A >= 0.5 and B <= 0.1` and its like, of which Python keeps one part."""
     return ConfigurationError(
@@ -241,11 +265,12 @@ def _whose(module: str) -> dict[str, Any]:
 def _check_complete(metric: Metric) -> None:
     """Raise `ConfigurationError` where a user's class lacks what a comparison needs to know."""
     kind = type(metric).__name__
-    for name in ("name", "unit", "direction", "kind", "aggregation", "description"):
-        if not isinstance(getattr(metric, name, None), str):
-            raise ConfigurationError(
-                f"the metric {kind} has no {name}: a metric says {name} = '…' in its class, as StepTime does"
-            )
+    if missing := [name for name in EXAMPLES if not isinstance(getattr(metric, name, None), str)]:
+        raise ConfigurationError(
+            f"the metric {kind} does not say its {', '.join(missing)}: write in its class, for example, "
+            f"{'; '.join(f'{name} = {EXAMPLES[name]!r}' for name in missing)}; a kind is one of "
+            f"{', '.join(map(repr, KINDS))}"
+        )
     for name, known in (("direction", tuple(_GOOD)), ("kind", KINDS)):
         if getattr(metric, name) not in known:
             raise ConfigurationError(

@@ -57,6 +57,28 @@ class Heat(Metric):
         return Estimate(300.0, exact=True)
 
 
+@pytest.mark.parametrize(
+    ("gives", "value", "words"),
+    [(0.25, 0.25, "without an interval"), (None, None, "gave NoneType"), ([1], None, "gave list"),
+     (KeyError("time"), None, "Known.estimate failed: KeyError: 'time'")],
+)  # fmt: skip
+def test_a_metric_of_ones_own_that_gives_no_estimate_leaves_it_open(
+    gives: object, value: float | None, words: str
+) -> None:
+    """When the training is over its rows are worth more than a traceback."""
+
+    class Fails(Known):
+        def estimate(self, run: RunTables) -> Estimate:
+            if isinstance(gives, Exception):
+                raise gives
+            return gives  # type: ignore[return-value]
+
+    Fails.__name__ = "Known"
+    judged = (Fails(Estimate(0.0)) <= 1.0).judge({})
+    assert (judged.verdict, judged.value) == ("INCONCLUSIVE", value)
+    assert words in judged.reason
+
+
 def test_a_metric_of_a_family_is_a_row_and_a_docstring() -> None:
     """Also one's own, on whatever process it comes to; without a docstring nobody knows what it is."""
 
@@ -73,7 +95,7 @@ def test_a_metric_of_a_family_is_a_row_and_a_docstring() -> None:
         assert (kind.name, kind.description) == ("worst", "the largest deviation on the test set")
         assert (kind() <= 0.1).described()["metric"] == "worst"
         assert "Unit 1; last evaluation, worst over ranks." in str(inspect.getdoc(kind))
-    with pytest.raises(ConfigurationError, match="the metric Silent has no description"):
+    with pytest.raises(ConfigurationError, match="the metric Silent does not say its description"):
         _ = Silent() <= 0.1
 
 
