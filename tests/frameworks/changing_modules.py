@@ -101,6 +101,32 @@ class Settles(Counts):
         return found
 
 
+class CountsInScript(nn.Module):
+    """Compiled by TorchScript, which keeps its attributes itself: a counter, a flag, a list, a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.back, self.head = nn.Linear(4, 6), nn.Linear(6, 3)
+        self.passes, self.shifts = 0, False
+        self.seen = [0.0]
+        self.mean = torch.jit.Attribute(torch.zeros(6), torch.Tensor)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = self.back(inputs)
+        if self.training:
+            self.passes += 1
+            self.shifts = self.passes > 2
+            self.seen.append(self.passes / 6)
+            self.mean = 0.5 * self.mean + self.back.bias.detach()
+        hidden = torch.tanh(hidden - self.mean) * min(1.0, self.seen[-1])
+        scores: torch.Tensor = self.head(-hidden if self.shifts else hidden)
+        return scores
+
+
+def scripted() -> Any:
+    return torch.jit.script(CountsInScript())
+
+
 class Shifted(nn.Module):
     shift: torch.Tensor
 
@@ -123,11 +149,12 @@ def growing() -> Any:
     return loss
 
 
-MODULES: tuple[Callable[[], TwoLayers], ...] = (
+MODULES: tuple[Callable[[], Any], ...] = (
     Counts, HasExtraState, CountsInside, CountsInClosure, Draws, HiddenTeacher, Settles,
 )  # fmt: skip
 CASES: dict[str, tuple[Any, Any]] = {
     **{kind.__name__: (kind, cross_entropy) for kind in MODULES},
+    "scripted": (scripted, cross_entropy),
     "loss with a buffer": (TwoLayers, Shifted()),
     "loss over a list": (TwoLayers, growing()),
 }  # fmt: skip

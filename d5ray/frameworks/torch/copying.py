@@ -10,6 +10,7 @@ from typing import Any, Final, final
 import numpy as np
 import torch
 from torch import nn
+from torch.jit import ScriptModule
 
 from d5ray.errors import ConfigurationError, first_line
 from d5ray.frameworks.torch.shared_memory import (
@@ -38,16 +39,19 @@ def copied(model: Any, loss: Any = None, *, kept: Iterable[torch.Tensor] = ()) -
     check_copied(modules)
     memo: dict[int, Any] = {id(each): each for each in kept}
     try:
-        own = copy.deepcopy(given, memo)
+        own = _deepcopy(given, memo)
     except (RuntimeError, TypeError) as error:
         raise ConfigurationError(
             f"the model, a {type(model).__name__}, cannot be copied, and agents have models of their own "
             f"({type(error).__name__}: {first_line(error)}): give its class, or a function that makes it"
         ) from error
     try:
-        criterion = copy.deepcopy(loss, memo)
+        criterion = _deepcopy(loss, memo)
     except (RuntimeError, TypeError):  # it has what only one may have, such as a file
         criterion = loss
+    for part in (part for root in modules for part in root.modules()):
+        if isinstance(part, ScriptModule) and id(part) in memo:
+            _finish_script(part, memo)
     put_views(
         (memo[id(view)], memo[id(of)])
         for view, of in views_of_parameters(modules)
@@ -59,6 +63,18 @@ def copied(model: Any, loss: Any = None, *, kept: Iterable[torch.Tensor] = ()) -
         if memo.get(id(tensor), tensor) is not tensor:
             getattr(memo[id(tensor)], how)(functions.of(hook))
     return (model if given is None else own), criterion
+
+
+@torch.no_grad()
+def _deepcopy(value: Any, memo: dict[int, Any]) -> Any:
+    """A copy, whose tensors follow from no others: TorchScript copies its own by differentiable clones."""
+    return copy.deepcopy(value, memo)
+
+
+def _finish_script(module: nn.Module, memo: dict[int, Any]) -> None:
+    """Let the parameters of a scripted module's copy require gradients as its own do, and be known."""
+    for given, own in zip(module.parameters(), memo[id(module)].parameters(), strict=True):
+        memo[id(given)] = own.requires_grad_(given.requires_grad)
 
 
 def parts_of(loss: Any) -> list[nn.Module]:

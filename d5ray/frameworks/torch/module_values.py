@@ -7,6 +7,7 @@ from typing import Any, Final, final
 
 import torch
 from torch import nn
+from torch.jit import ScriptModule
 
 from d5ray.frameworks.torch.copying import cells_of, parts_of
 from d5ray.frameworks.torch.shared_memory import has_memory, storage_of
@@ -113,7 +114,8 @@ class _FirstPart:
         self._children, self._size = list(part._modules.items()), len(self._values)
         own = {key: self._values[key] for key in self._values.keys() - _others(path)}
         self._keys, self._first = tuple(own), tuple(own.values())
-        self._is_plain = not _has_extra_state(part) and all(map(_is_plain, own.values()))
+        looks = _has_extra_state(part) or isinstance(part, ScriptModule)
+        self._is_plain = not looks and all(map(_is_plain, own.values()))
 
     def has_its_children(self) -> bool:
         """Whether it has the same parts of its own as at first."""
@@ -144,11 +146,21 @@ def _others(path: str) -> frozenset[str]:
     return OF_LOSS if path.startswith("d5ray/") else OF_PYTORCH
 
 
+def _scripted(part: Any) -> set[str]:
+    """The attributes that TorchScript keeps, of which tensors may be parameters or buffers too."""
+    kept = part._concrete_type.get_attributes().keys() - OF_PYTORCH
+    return set(kept.difference(part._parameters.keys(), part._buffers.keys()))
+
+
 def _has_extra_state(part: nn.Module) -> bool:
     return type(part).get_extra_state is not nn.Module.get_extra_state
 
 
 def _of_part(path: str, part: nn.Module) -> Iterator[Place]:
+    if isinstance(part, ScriptModule):
+        for key in _scripted(part):
+            yield f"{path}.{key}" if path else key, getattr(part, key), partial(setattr, part, key)
+        return
     yield from _attributes(path, vars(part), _others(path))
     if _has_extra_state(part):
         yield f"{path}._extra_state", part.get_extra_state(), part.set_extra_state

@@ -11,10 +11,21 @@ from torch.nn.functional import cross_entropy
 import d5ray as d5
 from d5ray.errors import AgentError
 from d5ray.frameworks.torch.module_values import ModuleValues
-from tests.frameworks.changing_modules import CASES, MODULES, Counts, CountsInClosure, Cycles, Switches
+from tests.frameworks.changing_modules import (
+    CASES,
+    MODULES,
+    Counts,
+    CountsInClosure,
+    Cycles,
+    Switches,
+    scripted,
+)
 from tests.plain_torch import TwoLayers, samples
 
 SAVED, STEPS = 4, 7
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script. is deprecated", "ignore:The .grad attribute of a Tensor"
+)
 Tensors = dict[str, np.ndarray[Any, Any]]
 
 
@@ -111,7 +122,12 @@ def test_agents_go_on_after_a_death_as_if_there_had_been_none(name: str) -> None
     check_equal(found, parameters(given))
 
 
-@pytest.mark.parametrize("kind", MODULES)
+def scripting() -> Any:
+    """Scripted where it is made, since no scripted module can be pickled."""
+    return scripted
+
+
+@pytest.mark.parametrize("kind", [*MODULES, scripting])
 def test_the_model_that_is_given_out_evaluates_as_the_agent(kind: Any, tmp_path: Path) -> None:
     saving = d5.events.Checkpoint(path=str(tmp_path))
     inputs = samples().test.inputs
