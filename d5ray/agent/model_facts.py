@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -26,11 +25,13 @@ def described(
 ) -> ModelState:
     """A model of tensors, with its framework, the shape of samples and the classes that it is made for.
 
-    What it has beside its tensors is a part of it as far as a checkpoint could keep it.
+    What it has beside its tensors is a part of it; where no checkpoint keeps it, the state says why.
     """
-    values = NO_VALUES
-    with suppress(ConfigurationError):
+    values, lost = NO_VALUES, ""
+    try:
         values = values_of(executor)
+    except ConfigurationError as error:
+        lost = str(error)
     return ModelState(
         tensors,
         executor.array_framework,
@@ -39,4 +40,5 @@ def described(
         step,
         of,
         base64.b64encode(values.tobytes()).decode(),
+        lost,
     )

@@ -41,8 +41,14 @@ def model_of(experiment: Experiment, state: ModelState) -> Any:
     """The model that this experiment trains, with these tensors, in evaluation mode.
 
     The framework's own module, or a `Network` where the model is one. Raises `ConfigurationError` where the
-    experiment's executor is the user's own, so that nobody knows the model, and for tensors of another one.
+    experiment's executor is the user's own, so that nobody knows the model, for tensors of another one, and
+    where training has changed in a model what cannot be kept.
     """
+    if state.lost:
+        raise ConfigurationError(
+            f"{state.lost}; so the model of {state.of} cannot be made again as it was trained: state_dict(), "
+            "or export --to safetensors, has its tensors, which load into a model of your own"
+        )
     framework = framework_name(experiment.make_executor)
     if not framework:
         raise ConfigurationError(

@@ -109,7 +109,8 @@ class CountsInScript(nn.Module):
         self.back, self.head = nn.Linear(4, 6), nn.Linear(6, 3)
         self.passes, self.shifts = 0, False
         self.seen = [0.0]
-        self.mean = torch.jit.Attribute(torch.zeros(6), torch.Tensor)
+        mean: Any = torch.jit.Attribute(torch.zeros(6), torch.Tensor)
+        self.mean = mean
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         hidden = self.back(inputs)

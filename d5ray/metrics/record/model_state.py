@@ -30,6 +30,7 @@ class ModelState:
     step           the step after which it was taken
     of             whose it is, for people: "agent 0", "the mean of 4 agents", "the servers"
     values         what the model has beside its tensors, such as extra state, as bytes in base64
+    lost           why that is not there, if it cannot be kept: the tensors are then not the whole model
     """
 
     tensors: Mapping[str, Array]
@@ -39,6 +40,7 @@ class ModelState:
     step: int
     of: str
     values: str = ""
+    lost: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -80,6 +82,7 @@ class ModelState:
                 int(facts["step"]),
                 facts["of"],
                 facts.get("values", ""),
+                facts.get("lost", ""),
             )
         except (KeyError, ValueError, TypeError) as error:
             raise StorageError(f"{what} holds tensors, but no model that a run kept: {error!r}") from error
@@ -94,7 +97,7 @@ class ModelState:
             "classes": str(self.classes),
             "step": str(self.step),
             "of": self.of,
-            **({"values": self.values} if self.values else {}),
+            **{name: each for name, each in (("values", self.values), ("lost", self.lost)) if each},
         }
 
 
@@ -113,6 +116,7 @@ def mean_of(states: Sequence[ModelState]) -> ModelState:
         max(each.step for each in states),
         f"the mean of {len(states)} agents",
         first.values,
+        first.lost,
     )
 
 

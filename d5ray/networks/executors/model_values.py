@@ -6,7 +6,8 @@ import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
-from types import BuiltinFunctionType, FunctionType, MethodType
+from inspect import getgeneratorstate
+from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType
 from typing import Any, Final
 
 from d5ray.errors import ConfigurationError
@@ -110,7 +111,13 @@ def _mark(value: Any, stand_in: Callable[[Any], Any]) -> Any:
     """A hash of a value; None where it cannot be looked into, as a file cannot."""
     stream = io.BytesIO()
     pickler = pickle.Pickler(stream, pickle.HIGHEST_PROTOCOL)
-    pickler.persistent_id = lambda each: id(each) if isinstance(each, CODE) else stand_in(each)  # type: ignore[method-assign]
+
+    def of_others(value: Any) -> Any:
+        if isinstance(value, GeneratorType):
+            return getgeneratorstate(value)  # which tells whether it has begun
+        return id(value) if isinstance(value, CODE) else stand_in(value)
+
+    pickler.persistent_id = of_others  # type: ignore[method-assign]
     try:
         pickler.dump(value)
     except Exception:  # whatever its own methods raise

@@ -9,7 +9,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import d5ray as d5
-from d5ray.errors import AgentError
+from d5ray.archive.models import export_model
+from d5ray.errors import AgentError, ConfigurationError
 from d5ray.frameworks.torch.module_values import ModuleValues
 from tests.frameworks.changing_modules import (
     CASES,
@@ -141,8 +142,42 @@ def test_the_model_that_is_given_out_evaluates_as_the_agent(kind: Any, tmp_path:
             np.testing.assert_allclose(model(torch.from_numpy(inputs)).numpy(), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "words"), [(Cycles, "the model.parts is a cycle"), (Switches, "act.*relu")])
-def test_what_no_checkpoint_keeps_is_refused_by_name(kind: Any, words: str, tmp_path: Path) -> None:
+class Generates(Counts):
+    def prepare(self) -> None:
+        self.parts = [(part / 6 for part in range(1, 99))]
+
+    def part(self) -> float:
+        return next(self.parts[0])
+
+
+REFUSED = {
+    Cycles: "the model.parts is a cycle",
+    Switches: "act.*relu",
+    Generates: "the model.parts.* generator",
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_no_checkpoint_keeps_is_refused_by_name(kind: Any, tmp_path: Path) -> None:
     saving = d5.events.Checkpoint(every_steps=1, path=str(tmp_path))
-    with pytest.raises(AgentError, match=words):
-        parameters(experiment(kind, cross_entropy, saving))
+    with pytest.raises(AgentError, match=REFUSED[kind]):
+        parameters(experiment(type(None), cross_entropy, saving, model=kind))
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_model_is_not_given_out_without_what_it_has_become(kind: Any, tmp_path: Path) -> None:
+    """Not by a group, nor by its run; its tensors are."""
+    with d5.simulate(experiment(type(None), cross_entropy, epochs=1, model=kind)) as group:
+        group.train(progress=False)
+        expected = group.state_dict()
+        for rank in (0, "mean"):
+            with pytest.raises(ConfigurationError, match=f"{REFUSED[kind]}.*made again.*state_dict"):
+                group.model(rank)
+    name = group.folder.name
+    with pytest.raises(ConfigurationError, match=f"{REFUSED[kind]}.*made again.*safetensors"):
+        d5.load_model(name)
+    with pytest.raises(ConfigurationError, match=f"{REFUSED[kind]}.*made again"):
+        export_model(name, "onnx", tmp_path / "model.onnx")
+    found = torch.load(export_model(name, "state_dict", tmp_path / "model.pt"))
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[each], expected[each]) for each in found)
