@@ -79,13 +79,21 @@ class LinearizationPoint:
             output = self.outputs[at]
             cotangents[at] = weights[begin : begin + output.size].reshape(output.shape).astype(output.dtype)
             begin += output.size
+        return [self._fitting(at, each) for at, each in zip(self.free, self._pulled(cotangents), strict=True)]
+
+    def without(self) -> tuple[int, ...]:
+        """The free inputs for which the operator gives None, which counts as no gradient, as in PyTorch."""
+        ones = [np.ones_like(each) if at in self.taken else None for at, each in enumerate(self.outputs)]
+        return tuple(at for at, each in zip(self.free, self._pulled(ones), strict=True) if each is None)
+
+    def _pulled(self, cotangents: Sequence[Numbers | None]) -> list[Numbers | None]:
         found = self.pullback(cotangents)
         if len(found) != len(self.values):
             raise ValidationError(
                 f"the gradient function gave {len(found)} arrays: it must give one, or None, for each of "
                 f"{len(self.values)} inputs"
             )
-        return [self._fitting(at, found[at]) for at in self.free]
+        return [found[at] for at in self.free]
 
     def place(self, index: int, output: bool = False) -> Place:
         """The input and element, or output and element, at this index of the vector of all."""

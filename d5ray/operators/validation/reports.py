@@ -47,6 +47,7 @@ class GradientReport:
     tolerance: float
     deviations: tuple[Deviation, ...]
     skipped: tuple[int, ...]  # inputs that have no gradient, being no floating-point numbers
+    without: tuple[int, ...] = ()  # those for which the operator gave None
 
     @property
     def passed(self) -> bool:
@@ -56,7 +57,10 @@ class GradientReport:
     def __str__(self) -> str:
         way = f"{self.method}; steps of {self.step:.1e}, to a relative {self.tolerance:g}"
         skipped = [f"input {at} is no floating-point array and has no gradient" for at in self.skipped]
-        return _told(self.operator, self.passed, (way, *self.deviations, *skipped))
+        none = [
+            f"input {at} got None, which is no gradient, so that nothing trains it" for at in self.without
+        ]
+        return _told(self.operator, self.passed, (way, *self.deviations, *none, *skipped))
 
 
 @final

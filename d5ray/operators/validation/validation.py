@@ -142,8 +142,11 @@ def check_gradient(
     small = calls <= most_calls and point.input_size * point.output_size <= MOST_ELEMENTS
     method: Method = Elements() if small else DirectionalDerivatives(directions, seed)
     deviations = method.deviations(point, tolerance) if point.output_size else ()
-    step = step_of(point.epsilon)
-    return _raised(GradientReport(_name(operator), method.told(point), step, tolerance, deviations, skipped))
+    step, without = step_of(point.epsilon), point.without() if deviations else ()
+    report = GradientReport(
+        _name(operator), method.told(point), step, tolerance, deviations, skipped, without
+    )
+    return _raised(report)
 
 
 def _point(

@@ -348,6 +348,32 @@ def test_a_gradient_of_the_wrong_number_or_shape_is_an_error() -> None:
         d5.operators.check_gradient(Product(), [np.ones((2, 2), int)] * 2)
 
 
+class _NoneFor:
+    """x · factor, without a gradient for one of the two."""
+
+    def __init__(self, which: int) -> None:
+        self.which = which
+
+    def forward(self, inputs: Sequence[Array]) -> Array:
+        return inputs[0] * inputs[1]
+
+    def backward(self, gradients: Sequence[Array], inputs: Sequence[Array], outputs: Sequence[Array]) -> Any:
+        both = [gradients[0] * inputs[1], gradients[0] * inputs[0]]
+        return [None if at == self.which else each for at, each in enumerate(both)]
+
+
+@pytest.mark.parametrize("size", [3, 3000])
+def test_none_is_no_gradient_and_named_where_the_output_depends_on_the_input(size: int) -> None:
+    """As in PyTorch, where None is allowed: right for an input on which nothing depends."""
+    x, zeros = np.linspace(1.0, 2.0, size), np.zeros(size)
+    for which in (0, 1):
+        with pytest.raises(ValidationError, match=rf"input {which}.*is WRONG[^$]*input {which} got None"):
+            d5.operators.check_gradient(_NoneFor(which), [x, x])
+    report = d5.operators.check_gradient(_NoneFor(0), [x, zeros], with_respect_to=[0])
+    assert report.without == (0,) and "input 0 got None" in str(report)
+    assert "got None" not in str(d5.operators.check_gradient(_NoneFor(2), [x, x]))
+
+
 class _Shaped(Elementwise):
     def __init__(self) -> None:
         super().__init__(np.exp, np.exp)
