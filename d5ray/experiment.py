@@ -577,6 +577,8 @@ class Experiment:
     def _described(self) -> dict[str, Any]:
         values = values_of_fields(self)
         described = canonical(values)
+        if not described.keys() >= values.keys():  # larger than what is said in full
+            described = {name: canonical(value) for name, value in values.items()}
         return {name: described[name] for name in values}
 
     def with_values(self, **changes: Any) -> "Experiment":

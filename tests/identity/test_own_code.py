@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import nn
 
+import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.identity.canonical import canonical, digest
 from tests.patience import patience
@@ -415,3 +416,25 @@ def test_what_cannot_be_hashed_is_named(make: Callable[[], Any], words: list[str
     with pytest.raises(ConfigurationError) as raised:
         canonical(make())
     assert all(word in str(raised.value) for word in words)
+
+
+def test_an_experiment_of_many_values_has_a_description_and_a_hash() -> None:
+    """None of its fields is too large to be said in full, but all of them together are."""
+
+    def made(last: int) -> d5.Experiment:
+        layers = [{"depth": [*range(60_000), last]}, {"width": [*range(60_000)]}]
+        return d5.Experiment(
+            nn.Linear, "digits", d5.optimizers.SGD(0.1), model_kwargs=layers[0], loss=Holds(layers[1])
+        )
+
+    assert made(1).describe()["model_kwargs"].keys() == {"depth"}
+    assert made(1).hash == made(1).hash != made(2).hash
+
+
+class Holds(nn.Module):
+    def __init__(self, held: Any) -> None:
+        super().__init__()
+        self.held = held
+
+    def forward(self, scores: Any, labels: Any) -> Any:
+        return nn.functional.cross_entropy(scores, labels)
