@@ -389,7 +389,11 @@ def test_a_call_written_as_text_is_that_call(key: str, text: str, expected: Any)
 @pytest.mark.parametrize(
     ("key", "text", "words"),
     [
-        ("topology", "Torus(2)", "cannot be made"),
+        ("topology", "Torus(2)", r"cannot be made.*write topology=Torus\(rows, columns\)"),
+        ("topology", "Ring(4", r"cannot be made.*was never closed.*write topology=Ring\(agents\)"),
+        ("topology", "ring", r"missing.*'agents'; write topology=Ring\(agents\), or topology_args"),
+        ("distributed", "localsgd", r"missing.*'period'; write distributed=LocalSGD\(period\)"),
+        ("optimizer", "SGD(0.1", r"cannot be made.*write optimizer=SGD\(learning_rate\)"),
         ("topology", "Tours(2, 3)", r"did you mean d5\.topologies\.Torus\?"),
         ("topology", "optimizers.Ring(2)", r"named 'optimizers.Ring': did you mean d5\.topologies\.Ring\?"),
         ("topology", "Zzzzzz(2)", r"dir\(d5ray\) lists the namespaces"),

@@ -15,7 +15,7 @@ from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError, UnknownArgument, nearest
 from d5ray.metrics.statistics.sequential_stopping import SequentialStopping
 from d5ray.operators.loss import Loss
-from d5ray.recipes.engine.parsing.texts import written
+from d5ray.recipes.engine.parsing.texts import called, written
 from d5ray.training.events.event import Event
 from d5ray.training.optimizers.native import NativeOptimizer
 from d5ray.training.optimizers.optimizer import Optimizer
@@ -119,7 +119,8 @@ def component(key: str, kind: type, given: Any, args: Any, kwargs: Any, leaves: 
             made = made(*args, **kwargs, **taken)
         except (TypeError, UnknownArgument) as error:
             raise ConfigurationError(
-                f"{key}: {made.__name__} does not take these arguments: {error}"
+                f"{key}: {made.__name__} does not take these arguments: {error}; write "
+                f"{called(key, made)}, or {key}_args"
             ) from error
     elif args or kwargs:
         raise ConfigurationError(

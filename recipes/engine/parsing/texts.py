@@ -1,11 +1,14 @@
 """Texts of recipes and of --set as values: plain data of Python, classes of d5ray, and calls of these"""
 
 import ast
+import inspect
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from d5ray.errors import ConfigurationError
 from d5ray.names import namespaces
+
+STARRED: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def parsed(text: str) -> tuple[str, Any]:
@@ -49,10 +52,9 @@ def written(key: str, kind: type, text: Any) -> Any:
     try:
         made = _evaluated(key, ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, TypeError, ValueError) as error:
-        raise ConfigurationError(
-            f"{key}={text} cannot be made: {error}; write a name of d5ray with its arguments, such as "
-            "topology=Torus(2, 3)"
-        ) from error
+        known = namespaces.classes(kind, namespaces.spelled(text.partition("(")[0].strip()))
+        example = called(key, known[0]) if known else "a name of d5ray with its arguments"
+        raise ConfigurationError(f"{key}={text} cannot be made: {error}; write {example}") from error
     for part in made if isinstance(made, tuple) else (made,):
         if not isinstance(part, kind):
             verb = "has" if isinstance(made, tuple) else "is"
@@ -60,6 +62,18 @@ def written(key: str, kind: type, text: Any) -> Any:
                 f"{key}={text} {verb} a {type(part).__name__}: it must be a {kind.__name__}"
             )
     return made
+
+
+def called(key: str, made: Any) -> str:
+    """What to write for a class, with the arguments that it needs, or else those that it takes.
+
+    >>> from d5ray.topologies import Torus
+    >>> called("topology", Torus)
+    'topology=Torus(rows, columns)'
+    """
+    taken = [each for each in inspect.signature(made).parameters.values() if each.kind not in STARRED]
+    needed = [each for each in taken if each.default is each.empty]
+    return f"{key}={made.__name__}({', '.join(each.name for each in needed or taken)})"
 
 
 def _evaluated(key: str, node: ast.expr) -> Any:
