@@ -186,3 +186,19 @@ def test_a_network_of_one_size_of_batch_says_so() -> None:
     bench(own, 4)
     with pytest.raises(ConfigurationError, match="it takes batches of 4 alone; give --batch 4"):
         bench(own, 2)
+
+
+def test_a_network_of_jax_is_refused_by_name(tmp_path: Path) -> None:
+    """Which also has a class called nn.Module."""
+    pytest.importorskip("flax", reason="Flax is not installed")
+    file = tmp_path / "of_flax.py"
+    file.write_text(
+        "from flax import linen as nn\n\nmade = nn.Dense(3)\n\nclass Net(nn.Module):\n    pass\n\n"
+        "def make():\n    return Net()\n"
+    )
+    for name, kind in (("made", "Dense"), ("Net", "Net"), ("make", "Net")):
+        with pytest.raises(ConfigurationError, match=rf"{name} is a {kind} of JAX.*not measured.*of PyTorch"):
+            Asked(f"{file}:{name}", "8").found()
+    network = Asked("lenet").found()
+    with pytest.raises(ConfigurationError, match="'jax': known: cupy, numpy, tensorflow, torch"):
+        NetworkBench(network=network, frameworks=("jax",))

@@ -34,6 +34,7 @@ PUBLISHED: Final[Mapping[str, tuple[tuple[int, ...], int]]] = {
     "mobilenet": IMAGENET,
 }  # fmt: skip
 NATIVE: Final = {"torch": "torch", "keras": "tensorflow"}
+OF_JAX: Final = frozenset({"flax", "equinox", "jax"})
 
 
 @final
@@ -224,14 +225,16 @@ class Asked:
 
     def _of_object(self, name: str) -> OwnNetwork:
         model = user_objects.found(self.text, "model.py:Net")
-        if callable(model) and (isinstance(model, type) or not _home(model)):
+        if callable(model) and not _in_jax(model) and (isinstance(model, type) or not _home(model)):
             model = user_objects.made(model, name)
         if isinstance(model, Network):
             return self._of_network(name, model)
         if not _home(model):
+            kind = model.__name__ if isinstance(model, type) else type(model).__name__
+            of = " of JAX, which networks are not measured in" if _in_jax(model) else ""
             raise ConfigurationError(
-                f"{name} is a {type(model).__name__}: give an nn.Module, a Keras model, a d5ray Network, or "
-                "a class or function that makes one"
+                f"{name} is a {kind}{of}: give an nn.Module of PyTorch, a Keras model, a d5ray Network, or a "
+                "class or function that makes one"
             )
         if self.shape is None and _home(model) == "torch":
             raise ConfigurationError(
@@ -275,6 +278,10 @@ class Asked:
 
 def _home(model: Any) -> str:
     return next((NATIVE[each] for each in NATIVE if each in packages_of(model)), "")
+
+
+def _in_jax(model: Any) -> bool:
+    return not OF_JAX.isdisjoint(packages_of(model))
 
 
 def _only(network: Network) -> TensorDescriptor | None:
