@@ -6,13 +6,14 @@ import numpy as np
 
 from d5ray.checks import is_number, shown
 from d5ray.distributed.buffers import LocalBuffers
-from d5ray.distributed.compression.compressor import Compressor, computed_in
+from d5ray.distributed.compression.compressor import Array, Compressor, computed_in
 from d5ray.distributed.optimizers.compressed_sgd import check_in_host_memory
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic, Static, Symmetric
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_view
 from d5ray.training.batches.batch import Batch
+from d5ray.training.optimizers.optimizer import part_of
 
 
 @final
@@ -27,7 +28,9 @@ class ChocoSGD(DistributedOptimizer):
     optimizer's own update, with local state. Every agent evaluates its own x_i, so buffers, which
     belong to that model, are local. x lies in host memory.
 
-    After a death all x̂ begin again with 0, so that neighbours, some of them new, have equal replicas.
+    A parameter that no pass uses is refused where compression moves it: the x̂ of it differ until C has sent
+    it whole. After a death all x̂ begin again with 0, so that neighbours, some of them new, have equal
+    replicas.
     """
 
     needs = (Connected(), Symmetric(), DoublyStochastic(), Static())
@@ -56,6 +59,7 @@ class ChocoSGD(DistributedOptimizer):
 
     def start(self) -> None:
         check_in_host_memory(self)
+        self._used = set[str]()  # names of the tensors that have had a gradient here
         topology, rank = self.communication.topology, self.communication.rank
         x = host_view(self.x)
         dtype = computed_in(x.dtype)
@@ -71,5 +75,20 @@ class ChocoSGD(DistributedOptimizer):
         messages[self.communication.rank] = message
         for rank, message in messages.items():
             self.replicas[rank] += self.compressor.decompress(message, len(x), own.dtype)
+        before = self._without_gradient(x)
         for rank, weight in weights.items():
             x += (self.gamma * weight * (self.replicas[rank] - own)).astype(x.dtype)
+        if moved := next((name for name, (now, was) in before.items() if not np.array_equal(now, was)), None):
+            raise ConfigurationError(
+                f"the model's parameter {moved!r} got no gradient in step {self._moment}, and would move all "
+                f"the same, as {self.compressor!r} sends a part of it at a time: let it require no gradient, "
+                "or choose a rule without compression, such as DPSGD"
+            )
+
+    def _without_gradient(self, x: Array) -> dict[str, tuple[Array, Array]]:
+        """Views of the tensors that have had no gradient here so far, and copies, by name."""
+        if len(self._used) == len(self.slots):
+            return {}
+        self._used |= {slot.name for slot in self.slots}.difference(self._unused)
+        views = {slot.name: part_of(x, slot) for slot in self.slots if slot.name not in self._used}
+        return {name: (view, view.copy()) for name, view in views.items()}
