@@ -214,7 +214,7 @@ class _Teller:
 
 
 def _is_own_module(name: str) -> bool:
-    if name.startswith("d5ray."):
+    if name.partition(".")[0] == "d5ray":
         return name.startswith("d5ray.recipes.")
     if name == "__main__":  # of an agent it is Ray's, but what was sent there is the user's
         return True

@@ -402,3 +402,21 @@ def test_frameworks_are_known_by_name_where_they_were_built(monkeypatch: pytest.
     monkeypatch.setattr(sources, "_installed", lambda file: False)
     assert not sources.is_own(nn.Linear)
     assert not sources.is_own(np.linalg.norm)
+
+
+LOADED_LATER = """
+import d5ray as d5
+from d5ray.identity.canonical import digest
+
+def made():
+    return d5.Experiment, d5.optimizers.Momentum
+
+before = digest(made)
+made()  # d5ray imports a name when it is first asked for
+print(digest(made) == before)
+"""
+
+
+def test_what_d5ray_has_loaded_by_now_does_not_count() -> None:
+    done = subprocess.run([sys.executable, "-c", LOADED_LATER], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
