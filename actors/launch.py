@@ -12,7 +12,7 @@ from d5ray.actors.group.timings import Timings
 from d5ray.actors.group.training import found_for
 from d5ray.actors.session import session
 from d5ray.actors.shipping import ship
-from d5ray.agent.mesh import shares_of
+from d5ray.agent.building import shares_of
 from d5ray.agent.trial import try_parts
 from d5ray.archive.experiments import Archived, kept
 from d5ray.archive.unfinished import AUTO, GoingOn, unfinished

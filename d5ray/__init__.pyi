@@ -36,7 +36,6 @@ from d5ray.archive.models import load_model as load_model
 from d5ray.distributed.communicators.communicator import Communicator as Communicator
 from d5ray.distributed.compression.compressor import Compressor as Compressor
 from d5ray.distributed.faults.plan import Faults as Faults
-from d5ray.distributed.mesh.mesh import Mesh as Mesh
 from d5ray.distributed.one_sided.peers import Letter as Letter
 from d5ray.distributed.one_sided.peers import Peers as Peers
 from d5ray.distributed.optimizers.exchange import ExchangeVia as ExchangeVia
@@ -48,6 +47,7 @@ from d5ray.errors import OperatorError as OperatorError
 from d5ray.errors import PeerLost as PeerLost
 from d5ray.errors import ValidationError as ValidationError
 from d5ray.experiment import Experiment as Experiment
+from d5ray.kits.parallel.mesh.mesh import Mesh as Mesh
 from d5ray.metrics.exports.catalogue import export as export
 from d5ray.metrics.judge.criteria import Metric as Metric
 from d5ray.metrics.queries.sql import sql as sql

@@ -20,8 +20,7 @@ from d5ray.checks import (
 )
 from d5ray.distributed.communicators.backends import check_for_agents
 from d5ray.distributed.group.late_agents import Late, check_joining, check_late
-from d5ray.distributed.mesh.mesh import Mesh
-from d5ray.distributed.mesh.sizes import check_shared, check_staged, sized
+from d5ray.distributed.model_parallelism import ModelParallelism, sized
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer, instance_of
@@ -41,7 +40,7 @@ from d5ray.identity.canonical import LATER, canonical, digest, values_of_fields
 from d5ray.names.renamed import RenamedAttribute
 from d5ray.networks.device import MOST_DEVICES, Device, as_device
 from d5ray.networks.executors.executor import Executor
-from d5ray.networks.executors.runnable import check_executor, check_pieces
+from d5ray.networks.executors.runnable import check_executor
 from d5ray.networks.executors.trees import form_of, is_inner
 from d5ray.networks.loading import as_network, is_path
 from d5ray.networks.network import Network
@@ -227,7 +226,7 @@ class Experiment:
     distributed: type[DistributedOptimizer] | DistributedOptimizer = AllreduceSGD
     topology: Topology | None = None
     agents: int | None = None
-    mesh: Mesh | None = None
+    mesh: ModelParallelism | None = None
     batch_size: BatchSize = 32
     epochs: int = 1
     seed: int = 0
@@ -392,9 +391,7 @@ class Experiment:
         groups = 1 if self.resolved_servers is None else self.resolved_servers.servers.groups
         check_joining(self.late_agents, distributed, agents, groups)
         if self.mesh is not None:
-            check_pieces(framework_name(self.make_executor))
-            check_staged(self.mesh, accumulate=self.accumulate, **self.executor_options.options)
-            check_shared(self.mesh, distributed, self.on_failure, self.events, late=self.late, slow=self.slow)
+            self.mesh.check(self)
         if self.on_failure in ("restart", "replace") and ExchangeVia.SHARED_MEMORY in distributed.exchange:
             raise ConfigurationError(
                 f"{distributed!r} keeps its parameters in the memory of its agents, which an agent that "
@@ -443,6 +440,11 @@ class Experiment:
         """The number of networks that are trained: the replicas of a mesh, otherwise one per agent."""
         assert self.topology is not None
         return self.topology.agents
+
+    @property
+    def agents_per_replica(self) -> int:
+        """The number of agents that hold one network together: 1 without a mesh."""
+        return (self.agents or 1) // self.replicas
 
     @property
     def leaves_samples_out(self) -> bool:

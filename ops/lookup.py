@@ -6,13 +6,13 @@ from importlib import import_module
 from typing import Any
 
 from d5ray.errors import ConfigurationError, nearest
+from d5ray.names.kits import found
 from d5ray.operators.custom.registry import registered
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops import collective, custom
-from d5ray.ops.catalogue import DOMAIN
+from d5ray.ops import catalogue, custom
 
-OWN_DOMAINS = ("", "ai.onnx", DOMAIN)  # whose types stand in the catalogue
+OWN_DOMAINS = ("", "ai.onnx", catalogue.DOMAIN)  # whose types stand in the catalogue
 FRAMEWORKS = ("numpy", "cupy", "torch", "tensorflow")
 
 
@@ -23,15 +23,15 @@ def implementation(framework: str, context: NodeContext) -> Any:
     """
     node = context.node
     check_supported(framework, [node])
-    if collective.is_known(node):
-        return collective.implementation(framework, context)
+    if (of_kit := found("operators", f"{node.domain}.{node.type}")) is not None:
+        return of_kit(framework, context)
     if not _in_catalogue(framework, node):
         return custom.implementation(framework, context)
-    found = _table(framework)[node.type]
+    entry = _table(framework)[node.type]
     if framework in ("numpy", "cupy"):
-        return found
+        return entry
     try:
-        return found(context)
+        return entry(context)
     except ConfigurationError as error:
         if str(node) in str(error):
             raise
@@ -42,9 +42,10 @@ def check_supported(framework: str, nodes: Iterable[Node]) -> None:
     """Raise one `ConfigurationError` that names every operator type that the framework has not."""
     missing: dict[str, list[Node]] = {}
     for node in nodes:
-        known = _in_catalogue(framework, node) or collective.is_known(node)
+        name = f"{node.domain}.{node.type}" if node.domain else node.type
+        known = _in_catalogue(framework, node) or found("operators", name)
         if not known and registered(node.domain, node.type) is None:
-            missing.setdefault(f"{node.domain}.{node.type}" if node.domain else node.type, []).append(node)
+            missing.setdefault(name, []).append(node)
     if not missing:
         return
     listed = "; ".join(

@@ -10,9 +10,8 @@ import pyarrow as pa
 from d5ray.actors.cluster.placement import Place
 from d5ray.actors.group.coordinator import Coordinator
 from d5ray.actors.servers.parameter_server import ParameterServer
-from d5ray.agent.mesh import shares_of
+from d5ray.agent.building import shares_of as shares_of
 from d5ray.agent.training_agent import TrainingAgent
-from d5ray.distributed.mesh.assignments import Share
 from d5ray.distributed.wire.secret import Secret
 from d5ray.distributed.world import Directory
 from d5ray.experiment import Experiment
@@ -56,11 +55,11 @@ class Rows:
         return [row["value"] for row in self.all() if row["metric"] == metric]
 
 
-def share_of(experiment: Experiment, data: Dataset, rank: int) -> Share | None:
+def share_of(experiment: Experiment, data: Dataset, rank: int) -> Any:
     """What an agent of a mesh gets of its network."""
     if experiment.mesh is None:
         return None
-    return shares_of(experiment, data).of(experiment.mesh.seat(rank))
+    return shares_of(experiment, data).at(rank % experiment.agents_per_replica)
 
 
 @contextmanager
@@ -81,8 +80,7 @@ def agents_in_threads(
         coordinator = Coordinator(run, experiment.timeout_seconds, PLACE)
         stack.callback(coordinator.close)
         groups = coordinator.issue([PLACE] * count)
-        mesh = experiment.mesh
-        each = 1 if mesh is None else mesh.stages * mesh.parts  # stages and parts have servers of their own
+        each = experiment.agents_per_replica  # each of a replica has servers of its own
         directories = [stack.enter_context(servers_in_threads(experiment)) for _ in range(each)]
         for agent in agents:
             stack.callback(agent.leave)

@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from d5ray.distributed.group.late_agents import Late
-from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.optimizers.hogwild import Hogwild
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.optimizers.parameter_server_sgd import ASGD
@@ -25,6 +24,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
 from d5ray.identity.canonical import LATER
+from d5ray.kits.parallel.mesh.mesh import Mesh
 from d5ray.networks.device import CPUDevice
 from d5ray.networks.executors.executor import Executor
 from d5ray.operators.loss import Loss

@@ -1,4 +1,4 @@
-"""Runs operators of one framework on one device: some to time them, or a piece of a network beside others
+"""Runs operators of one framework on one device, to time them
 
 A plain class, launched as an actor.
 """
@@ -12,7 +12,6 @@ from d5ray.actors.executors.call_timer import MOST as MOST
 from d5ray.actors.executors.call_timer import WARMUPS as WARMUPS
 from d5ray.actors.executors.call_timer import CallTimer, random_values, timed
 from d5ray.actors.executors.call_timer import ProblemTiming as ProblemTiming
-from d5ray.actors.executors.piece_holder import HoldsPiece
 from d5ray.actors.metrics.exporter import MetricsExporter
 from d5ray.errors import first_line
 from d5ray.metrics.definitions.operator_calls import PEAK_BYTE_RATE, PEAK_FLOP_RATE
@@ -28,7 +27,7 @@ PEAK_SECONDS: Final = 0.01  # that a product should take at least, to be taken f
 PEAK_VALUES: Final = 5
 
 
-class OperatorExecutor(HoldsPiece):
+class OperatorExecutor:
     """One framework in a process of its own, so that none disturbs another's threads and memory.
 
     framework   by name; device: "cpu" or "cuda"; threads: on a CPU
@@ -46,8 +45,7 @@ class OperatorExecutor(HoldsPiece):
         seed: int,
         exporter: MetricsExporter | None = None,
     ) -> None:
-        super().__init__(framework, threads, rank, seed)
-        self._device = device
+        self._name, self._device, self._threads = framework, device, threads
         self._random = np.random.default_rng(seed)
         self._timer = CallTimer(repr(self), framework, run_id, attempt, rank, exporter)
 

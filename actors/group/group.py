@@ -43,7 +43,6 @@ from d5ray.agent.outcome import FAILURES, Outcome
 from d5ray.agent.training_agent import TrainingAgent
 from d5ray.archive.unfinished import GoingOn
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
-from d5ray.distributed.mesh.mesh import Seat
 from d5ray.errors import AgentError, D5Error, RayLost, StorageError, first_line
 from d5ray.metrics.exports.exported_metrics import COORDINATOR
 from d5ray.metrics.record.artifacts import keep_parameters
@@ -199,10 +198,9 @@ class TrainingGroup(TrainingRun):
         if shares is None:
             return self.parameters(replica)
         given = self._members.gather("parameters", "give its parameters")
-        mesh = self.experiment.mesh
-        assert mesh is not None
-        if not 0 <= replica < mesh.replicas or mesh.rank(Seat(replica, 0, 0)) not in given:
-            raise AgentError(f"replica {replica} of {mesh.replicas} is not there, or an agent of it has died")
+        replicas, size = self.experiment.replicas, self.experiment.agents_per_replica
+        if not 0 <= replica < replicas or replica * size not in given:
+            raise AgentError(f"replica {replica} of {replicas} is not there, or an agent of it has died")
         return owned(shares.whole(given, replica))
 
     def tables(self) -> dict[str, pa.Table]:

@@ -25,7 +25,6 @@ from d5ray.distributed.checkpoints.agreement import described
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.checkpoints.rollback import RestartPoint
 from d5ray.distributed.group.group import Group
-from d5ray.distributed.mesh.assignments import Share
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.topologies.survivors import survivors
@@ -330,10 +329,10 @@ class AgentRoster:
         ]
         return self.servers.get(calls, SETUP_SECONDS, "build the model")
 
-    def _share(self, rank: int) -> list[Share]:
+    def _share(self, rank: int) -> list[Any]:
         """The share of the network that an agent of a mesh holds; none of others, which have all of it."""
-        mesh, shares = self._experiment.mesh, self._shares
-        return [] if mesh is None or shares is None else [shares.of(mesh.seat(rank))]
+        place = rank % self._experiment.agents_per_replica
+        return [] if self._shares is None else [self._shares.at(place)]
 
     def _located(self, ranks: Collection[int]) -> list[Place]:
         return get(

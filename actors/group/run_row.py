@@ -12,7 +12,7 @@ from typing import Any, final
 
 from d5ray.archive.experiments import ArchiveFiles
 from d5ray.distributed.faults.plan import Faults
-from d5ray.distributed.mesh.assignments import Shares
+from d5ray.distributed.model_parallelism import NetworkShares
 from d5ray.experiment import Experiment
 from d5ray.metrics.probes.environment import d5ray_version
 from d5ray.metrics.record.liveness import start_of
@@ -46,7 +46,7 @@ class RunPlan:
     root: Path
     origin: RunOrigin
     kept: ArchiveFiles
-    shares: Shares | None = None
+    shares: NetworkShares | None = None
     faults: Faults = field(default_factory=Faults)
     clock: RunClock = field(default_factory=RunClock)
 

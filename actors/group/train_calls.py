@@ -47,8 +47,7 @@ class TrainCalls:
         self._patience = plan.experiment.stuck_seconds or plan.experiment.timeout_seconds
         self._stuck: dict[int, str] = {}  # why agents were killed, by rank
         self._lingers = plan.experiment.distributed_optimizer.lingers
-        mesh = plan.experiment.mesh
-        several = mesh is not None and mesh.shares_networks  # then some wait for others in any case
+        several = plan.experiment.agents_per_replica > 1  # then some wait for others in any case
         self._forms_again = several or not plan.experiment.distributed_optimizer.one_sided
         self.parting = False  # whether some left their group so that all come back
         self._death_by = 0.0  # when Ray has told of a death that was noticed

@@ -16,12 +16,11 @@ def check_resize(experiment: Mapping[str, Any], agents: int, *, one_sided: bool 
         )
     least = experiment.get("min_agents", 1)
     check_count("agents", agents, least, experiment["agents"])
-    mesh = experiment.get("mesh") or {"stages": 1, "parts": 1}
-    replica = mesh["stages"] * mesh["parts"]
+    mesh = experiment.get("mesh") or {"replicas": experiment["agents"]}
+    replica = experiment["agents"] // mesh["replicas"]
     if agents % replica:
         possible = range(-(-least // replica) * replica, experiment["agents"] + 1, replica)
         raise ConfigurationError(
-            f"agents is {agents}, and a replica of the run's mesh is {mesh['stages']} stages × "
-            f"{mesh['parts']} parts = {replica} agents, which come and go together: take one of "
-            f"{', '.join(map(str, possible))}"
+            f"agents is {agents}, and a replica of the run's mesh is {replica} agents, which come and go "
+            f"together: take one of {', '.join(map(str, possible))}"
         )

@@ -1,4 +1,4 @@
-"""The parameter servers of a run: of every stage and part of its mesh, each with its own parameters"""
+"""The parameter servers of a run: of every place in its mesh, each with its own parameters"""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -14,7 +14,6 @@ from d5ray.actors.servers.parameter_server import ParameterServer
 from d5ray.actors.servers.server_actors import ServerActors
 from d5ray.actors.session import session
 from d5ray.distributed.group.group import Group
-from d5ray.distributed.mesh.mesh import Seat
 from d5ray.distributed.parameter_server.requests import Restored
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.world import Directory
@@ -22,7 +21,7 @@ from d5ray.errors import AgentError
 from d5ray.experiment import Experiment
 from d5ray.training.batches.epochs import Epochs
 
-Of = tuple[int, int]  # a stage and a part
+Of = int  # a place in the mesh
 Which = tuple[Of, int]  # of whom, and the number of the actor among theirs
 Make = Callable[[ResolvedServers, str, ParameterServer, int], Any]
 Kill = Callable[[Any, Place], None]
@@ -36,7 +35,7 @@ def _nothing(**_: object) -> None:
 class RunServers:
     """The actors that are a run's parameter servers; nothing is to do where an experiment has none.
 
-    Without a mesh they are those of stage 0 and part 0; those of a mesh go on only together.
+    Without a mesh they are those of place 0; those of a mesh go on only together.
     make(resolved, suffix, server, number): starts the actor that is to be this server; suffix: what stands
     behind its name. kill(actor, place): ends its process.
 
@@ -47,14 +46,10 @@ class RunServers:
     def __init__(self, experiment: Experiment, make: Make, kill: Kill) -> None:
         self._experiment, self._make, self._kill = experiment, make, kill
         self._servers: dict[Of, ServerActors] = {}
-        self._suffixes: dict[Of, str] = {(0, 0): ""}
+        self._suffixes: dict[Of, str] = {0: ""}
         mesh = experiment.mesh
         if mesh is not None and mesh.shares_networks:
-            self._suffixes = {
-                (stage, part): f" of stage {stage}" + (f" part {part}" if mesh.parts > 1 else "")
-                for stage in range(mesh.stages)
-                for part in range(mesh.parts)
-            }
+            self._suffixes = {of: f" of {mesh.name_of(of)}" for of in range(mesh.agents_per_replica)}
         self._restorable = experiment.on_failure != "stop"
         self.on_death: Callable[[Which], None] = self._fail
         self.on_stuck: Callable[..., None] = _nothing
@@ -130,9 +125,8 @@ class RunServers:
         return self._reasons.pop(which, f"{self.name(which)} died")
 
     def of_agent(self, rank: int) -> set[Which]:
-        """All servers of an agent's stage and part: those that it asks, and those that these ask."""
-        seat = self._seat(rank)
-        of = seat.stage, seat.part
+        """All servers of an agent's place: those that it asks, and those that these ask."""
+        of = rank % self._experiment.agents_per_replica
         servers = self._servers.get(of)
         return set() if servers is None else {(of, number) for number in range(len(servers.actors))}
 
@@ -207,7 +201,7 @@ class RunServers:
             servers.leave(replica)
 
     def enter(self, rank: int, *, again: bool = False) -> None:
-        """Let an agent enter at the servers of its stage and part; see `ServerActors.enter`."""
+        """Let an agent enter at the servers of its place; see `ServerActors.enter`."""
         servers, replica = self._of(rank)
         if servers is not None:
             servers.enter(replica, again=again)
@@ -269,7 +263,7 @@ class RunServers:
         raise AgentError(f"{self.why(which)}, before the agents had joined: begin the run anew")
 
     def _served(self, of: Of, group: int | None) -> list[int]:
-        """The ranks that speak to the servers of a group, or of the root, of a stage and part."""
+        """The ranks that speak to the servers of a group, or of the root, of a place."""
         resolved, replicas = self._experiment.resolved_servers, self._experiment.replicas
         assert resolved is not None
         seats = [(rank, self._of(rank)) for rank in range(self._experiment.agents or 1)]
@@ -281,9 +275,5 @@ class RunServers:
 
     def _of(self, rank: int) -> tuple[ServerActors | None, int]:
         """The servers of an agent, and its replica, by which they know it."""
-        seat = self._seat(rank)
-        return self._servers.get((seat.stage, seat.part)), seat.replica
-
-    def _seat(self, rank: int) -> Seat:
-        mesh = self._experiment.mesh
-        return Seat(rank, 0, 0) if mesh is None else mesh.seat(rank)
+        replica, of = divmod(rank, self._experiment.agents_per_replica)
+        return self._servers.get(of), replica

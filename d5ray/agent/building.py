@@ -4,11 +4,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
-from d5ray.agent.mesh import seat_of, staged
-from d5ray.distributed.mesh.assignments import Share
+from d5ray.distributed.model_parallelism import NetworkShares
 from d5ray.distributed.world import World
 from d5ray.experiment import Experiment
+from d5ray.frameworks.initial_values import trainable_network
 from d5ray.networks.executors.accumulating import AccumulatingExecutor
 from d5ray.networks.executors.executor import Executor
 from d5ray.networks.layers.layer_shapes import Shape
@@ -42,14 +43,28 @@ def load_framework(experiment: Experiment) -> float:
     return perf_counter() - begin
 
 
-def executor_of(
-    experiment: Experiment, dataset: Dataset, rank: int, share: Share | None, world: World
-) -> Executor:
+def shares_of(experiment: Experiment, dataset: Dataset) -> NetworkShares:
+    """The shares of its network that the agents of a mesh get."""
+    assert experiment.mesh is not None
+    whole = trainable_network(
+        experiment.model,
+        dict(experiment.model_kwargs),
+        shape_after(experiment.pipeline, dataset.sample_shape),
+        len(dataset.classes),
+        experiment.loss,
+        seed=experiment.seed,
+    )
+    return experiment.mesh.shares(whole)
+
+
+def executor_of(experiment: Experiment, dataset: Dataset, rank: int, share: Any, world: World) -> Executor:
     """The executor of an agent: of the whole network, or of its share of it in a mesh."""
     if share is not None:
-        stage = staged(experiment, share)
-        stage.draw_from(experiment.seed, seat_of(experiment, rank).replica)
-        return stage
+        assert experiment.mesh is not None
+        options = {"threads": experiment.threads} | experiment.executor_arguments
+        executor = experiment.mesh.executor(share, experiment.make_executor, experiment.loss, options)
+        executor.draw_from(experiment.seed, rank // experiment.agents_per_replica)
+        return executor
     shape = shape_after(experiment.pipeline, dataset.sample_shape)
     executor = whole_network(experiment, shape, len(dataset.classes))
     executor.draw_from(experiment.seed, rank)

@@ -9,7 +9,6 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.agent.data import AgentData
-from d5ray.agent.mesh import left, meet, replicas, seat_of
 from d5ray.agent.user_errors import blaming
 from d5ray.distributed.buffers import LocalBuffers
 from d5ray.distributed.checkpoints.equality import EqualityCheck, checksum_of_fixed
@@ -25,7 +24,6 @@ from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.client import Server
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
-from d5ray.distributed.pipeline.executor import PipelineExecutor
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.distributed.world import Directory, World
@@ -58,7 +56,8 @@ class Connections:
     """The connections of one agent, and the distributed optimizer, which is bound to them.
 
     communication  with those that train the same parameters; None before it has joined them
-    within         with those that compute the rest of its network: first its parts, last its stages
+    replica, place of the agent in the mesh; without one it is a replica of its own, at place 0
+    within         with those that compute the rest of its network
     server, peers  parameter servers, and the other agents one-sidedly, where the optimizer uses them
     optimizer      a copy of the experiment's, since agents of one process must not share it
     equality       the check that those who train the same parameters have the same
@@ -71,8 +70,7 @@ class Connections:
         self, experiment: Experiment, rank: int, executor: Executor, data: AgentData, world: World
     ) -> None:
         self.executor = executor
-        self.seat = seat_of(experiment, rank)
-        self.staged = executor if isinstance(executor, PipelineExecutor) else None
+        self.replica, self.place = divmod(rank, experiment.agents_per_replica)
         self.communication: Communicator | None = None
         self.within: list[Communicator] = []
         self.server: Server | None = None
@@ -230,15 +228,14 @@ class Connections:
     def replicas_in(self, group: Group) -> Group:
         """The group of those that train the same parameters; group: of all agents that are there."""
         mesh = self._experiment.mesh
-        return group if mesh is None else replicas(left(mesh, group), group)
+        return group if mesh is None else mesh.same_place(group)
 
     def _meet_network(self, group: Group) -> Group:
         """Meet those that compute the rest of the network, if any; gives `replicas_in` the group."""
         mesh = self._experiment.mesh
         if mesh is not None:
-            assert self.staged is not None
             self.within.clear()
-            meet(self.staged, left(mesh, group), group, self._meet)
+            mesh.meet(self.executor, group, self._meet)
         return self.replicas_in(group)
 
     def _meet(self, group: Group) -> Communicator:
@@ -268,7 +265,7 @@ class Connections:
                 executor=self.executor,
                 base=self._base(),
                 communication=communication,
-                rng=np.random.default_rng([experiment.seed, self.seat.replica]),
+                rng=np.random.default_rng([experiment.seed, self.replica]),
                 shared_rng=np.random.default_rng([experiment.seed, communication.size]),
                 server=self.server,
                 peers=self.peers,
@@ -366,11 +363,6 @@ class Connections:
         self._paused = self.committed or self._nothing_kept(self._experiment)
         self._paused.keep(step, self.optimizer, self.executor)
 
-    def sent_within(self) -> tuple[int, int]:
-        """The bytes that a member of a mesh has sent so far to other stages, and to other parts."""
-        *parts, stages = (each.traffic.bytes_sent for each in self.within)
-        return stages, sum(parts)
-
     def reroute(self, shard: int, address: Address) -> int:
         """Take notice that a parameter server is there now; the pushes that the one before acknowledged."""
         self._moved[shard] = address
@@ -411,8 +403,8 @@ class Connections:
         for each in (self.server, self.peers, self.communication):
             if each is not None:
                 each.close()
-        if self.staged is not None and self.within:
-            self.staged.close()
+        if self._experiment.mesh is not None and self.within:
+            self._experiment.mesh.leave(self.executor)
         for communicator in self.within:
             communicator.close()
 

@@ -167,4 +167,4 @@ class AgentEvents:
     def _savers(self) -> Savers:
         connections = self._connections
         communication = connections.optimizer.communication
-        return Savers(communication, self._experiment.mesh, connections.seat, connections.within)
+        return Savers(communication, self._experiment.mesh, connections.place, connections.within)

@@ -10,14 +10,13 @@ import numpy as np
 from d5ray.agent.connections import Connections
 from d5ray.agent.sink import RowExporter, Sink
 from d5ray.distributed.group.waits import PresentWait
+from d5ray.distributed.model_parallelism import PassRecords
 from d5ray.distributed.network_cost import LinkCost
 from d5ray.distributed.one_sided.peers import PeerOperation
 from d5ray.distributed.parameter_server.client import SERVER_METRICS, ServerOperation, summary
-from d5ray.distributed.pipeline.executor import PipelineExecutor
 from d5ray.distributed.scheduler import Scheduler
 from d5ray.experiment import Experiment
 from d5ray.metrics.definitions.asynchrony import PROBED
-from d5ray.metrics.definitions.pipelines import OF_A_REPLICA, OF_A_STAGE
 from d5ray.metrics.record.recorder import Recorder, Send, StepFrame
 from d5ray.metrics.record.schema import table_of
 
@@ -41,6 +40,7 @@ class AgentRecords:
     sink     where they go, and the files of events
     now      the clock in ns by which they are timed; epoch: when it was at 0, in ns of Unix time
     steps    the frame of its steps; None before the agent has joined the others
+    passes   the records of its share's passes, in a mesh
     network  what is known of the network between the agents, by which exchanges are predicted
     """
 
@@ -80,8 +80,7 @@ class AgentRecords:
         self._evaluations = {"test": recorder.frame(EVALUATION_METRICS)}  # by split
         self._server_steps = recorder.frame(SERVER_METRICS)
         self._peer_steps = recorder.frame(PEER_METRICS)
-        self._replicas = recorder.frame(OF_A_REPLICA, scope="replica")
-        self._stages = recorder.frame(OF_A_STAGE, scope="stage")
+        self.passes: PassRecords | None = None
         self._probed: np.ndarray[Any, Any] | None = None
         self._delivers = False  # waits for the aggregator
 
@@ -125,22 +124,6 @@ class AgentRecords:
             self._evaluations[split] = self.recorder.frame(VALIDATION_METRICS)
         self._evaluations[split].append(step, epoch, split, values)
 
-    def passed(
-        self, step: int, epoch: int, phase: str, pipeline: PipelineExecutor, sent: tuple[int, int]
-    ) -> None:
-        """Record a pass over the stages: the bubble, told by the first, and this stage's times.
-
-        sent: the bytes that went to other stages, and to other parts.
-        """
-        done = pipeline.last_pass
-        if done is None:
-            return
-        own = done.stages[pipeline.stage]
-        self._stages.append(step, epoch, phase, (own.compute, own.send, own.wait, *sent))
-        if pipeline.stage == 0:
-            formula = pipeline.schedule.bubble(pipeline.stages, done.micro_batches)
-            self._replicas.append(step, epoch, phase, (done.bubble, formula))
-
     def operations(
         self, connections: Connections, step: int, epoch: int | None = None, phase: str = "run"
     ) -> None:
@@ -164,7 +147,7 @@ class AgentRecords:
         server, peers, links = connections.server, connections.peers, {}
         resolved, replicas = self._experiment.resolved_servers, self._experiment.replicas
         if server is not None and resolved is not None:
-            group = resolved.group_of(connections.seat.replica, replicas)
+            group = resolved.group_of(connections.replica, replicas)
             links = {resolved.shard_name(shard, group): each for shard, each in enumerate(server.links)}
         if peers is not None:
             links |= {f"TrainingAgent(rank={rank})": each for rank, each in peers.links.items()}

@@ -5,7 +5,6 @@ from typing import final
 from d5ray.agent.connections import Connections
 from d5ray.agent.records import AgentRecords
 from d5ray.distributed.buffers import LocalBuffers
-from d5ray.distributed.mesh.mesh import Seat
 from d5ray.training.batches.batch import Batch
 
 PROBE_STEPS = 20  # between two looks at how far the agents are apart
@@ -20,18 +19,17 @@ class StepMeter:
     """
 
     def __init__(self, records: AgentRecords, connections: Connections, now: int) -> None:
-        communication, rule, seat = connections.communication, connections.optimizer, connections.seat
+        communication, rule = connections.communication, connections.optimizer
         assert records.steps is not None and communication is not None
         self._records, self._connections = records, connections
         self._append, self._network = records.steps.append, records.network
-        self._executor, self._staged = connections.executor, connections.staged
+        self._executor, self._passes = connections.executor, records.passes
         self._rule, self._traffic = rule, communication.traffic
         self._one_sided = connections.server is not None or connections.peers is not None
-        self._counts = seat == Seat(seat.replica, 0, 0)  # of a replica's agents the one that counts samples
+        self._counts = connections.place == 0  # of a replica's agents the one that counts samples
         differ = rule.asynchronous or rule.untrained == LocalBuffers()
         self._probes = self._counts and communication.size > 1 and differ
         self._links_at = now + LINKS_NS
-        self._within = (0, 0)
 
     def begin(self) -> None:
         """Read the counters before a step."""
@@ -40,8 +38,8 @@ class StepMeter:
             executor.forward_ns, executor.backward_ns, self._rule.update_ns, traffic.nanoseconds,
             traffic.bytes_sent, traffic.bytes_received, traffic.messages_sent, traffic.rounds,
         )  # fmt: skip
-        if self._staged is not None:
-            self._within = self._connections.sent_within()
+        if self._passes is not None:
+            self._passes.begin()
 
     def end(
         self, step: int, batch: Batch, phase: str, now: int, step_ns: int, data_ns: int, record_ns: int
@@ -72,10 +70,8 @@ class StepMeter:
         if network is not None:
             values += (network.predict(traffic.rounds - rounds, traffic.bytes_received - received),)
         self._append(step, epoch, phase, values, now)
-        if self._staged is not None and samples:
-            stages, parts = self._connections.sent_within()
-            went = stages - self._within[0], parts - self._within[1]
-            self._records.passed(step, epoch, phase, self._staged, went)
+        if self._passes is not None and samples:
+            self._passes.end(step, epoch, phase)
         if self._one_sided:
             self._records.operations(self._connections, step, epoch, phase)
             if now >= self._links_at:

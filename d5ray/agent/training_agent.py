@@ -15,7 +15,6 @@ from d5ray.agent.data import AgentData
 from d5ray.agent.events import AgentEvents
 from d5ray.agent.faults import AgentFaults
 from d5ray.agent.loop import Progress, TrainingLoop
-from d5ray.agent.mesh import seat_of
 from d5ray.agent.model_facts import described
 from d5ray.agent.outcome import Outcome
 from d5ray.agent.records import AgentRecords
@@ -26,7 +25,6 @@ from d5ray.distributed.checkpoints.named_tensors import untrained_arrays
 from d5ray.distributed.checkpoints.rollback import RestartPoint
 from d5ray.distributed.faults.fault import Fault
 from d5ray.distributed.group.group import Group
-from d5ray.distributed.mesh.assignments import Share
 from d5ray.distributed.network_cost import LinkCost
 from d5ray.distributed.one_sided.remote_peers import RemotePeers
 from d5ray.distributed.rpc.service import Address
@@ -101,16 +99,18 @@ class TrainingAgent:
         """Import the framework; returns the seconds it took."""
         return load_framework(self.experiment)
 
-    def build(self, dataset: Dataset, share: Share | None = None) -> BuiltSizes:
+    def build(self, dataset: Dataset, share: Any = None) -> BuiltSizes:
         """Make the executor and this agent's share of the data. share: of the network, in a mesh."""
         experiment, rank, world, records = self.experiment, self.rank, self._world, self.records
         with blaming(repr(self), "while it built the model"):
             self.executor = executor_of(experiment, dataset, rank, share, world)
         if uuid := gpu_uuid(self.executor.parameters):
             records.recorder.event("device", device=device_name(self.executor.parameters), uuid=uuid)
-        index = seat_of(experiment, rank).replica
+        index = rank // experiment.agents_per_replica
         self.data = data = AgentData(experiment, dataset, index, threads=world.has_threads)
         self.connections = connections = Connections(experiment, rank, self.executor, data, world)
+        if experiment.mesh is not None:
+            records.passes = experiment.mesh.records(self.executor, records.recorder, connections.within)
         self.events = AgentEvents(experiment, rank, connections, data, records, self.run_id, self._folder)
         if self._faults is not None:
             self._faults.arm(self.events.hooks, records)
@@ -140,7 +140,7 @@ class TrainingAgent:
         """See `Connections.join_late`."""
         self.connections.join_late(entry)
         self.records.begin_steps(None)
-        self._loop.begin_at(entry.step, self.data.shards.agents, self.connections.seat.replica)
+        self._loop.begin_at(entry.step, self.data.shards.agents, self.connections.replica)
         self.records.recorder.event("joined", step=entry.step)
 
     @on_its_device
@@ -150,7 +150,7 @@ class TrainingAgent:
         sharing: of the samples; by default as it was, or among the members where orphans are taken over.
         """
         if sharing is None:
-            as_was = Sharing(self.data.shards.agents, self.connections.seat.replica)
+            as_was = Sharing(self.data.shards.agents, self.connections.replica)
             taken_over, among = self.experiment.orphans == "taken_over", self.connections.replicas_in(group)
             sharing = Sharing(among.size, among.rank) if taken_over else as_was
         agreed = self.connections.rejoin(group, topology, sharing)
@@ -183,7 +183,7 @@ class TrainingAgent:
         all.
         """
         (checkpoint, topology), connections = given, self.connections
-        sharing = sharing or Sharing(self.experiment.replicas, connections.seat.replica)
+        sharing = sharing or Sharing(self.experiment.replicas, connections.replica)
         connections.leave()
         self.data.share_from(START, sharing)
         connections.join(group, None, topology)
@@ -201,7 +201,7 @@ class TrainingAgent:
         """Go on from this checkpoint, when the agents have joined each other; the epochs from there on."""
         with blaming(repr(self), "while it took over its checkpoint"):
             saved = self.events.resume(path, step)
-        self._loop.resume(saved, self.connections.seat.replica)
+        self._loop.resume(saved, self.connections.replica)
         self.connections.begin_at(saved.step)
         return self.data.epochs
 

@@ -9,6 +9,7 @@ import dataclasses
 import io
 import json
 import math
+import pkgutil
 import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -25,12 +26,10 @@ from d5ray.distributed.compression.sparse_allreduce import ExchangeSchedule
 from d5ray.distributed.faults.fault import Fault
 from d5ray.distributed.faults.plan import Faults
 from d5ray.distributed.group.late_agents import Late
-from d5ray.distributed.mesh.mesh import Mesh
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.consistency import Consistency
 from d5ray.distributed.parameter_server.server_rules import ServerRule
 from d5ray.distributed.parameter_server.servers import Servers
-from d5ray.distributed.pipeline.schedule import PipelineSchedule
 from d5ray.distributed.simulation.compute import ComputeTime
 from d5ray.distributed.simulation.failures import Failure
 from d5ray.distributed.simulation.links import Links
@@ -41,19 +40,10 @@ from d5ray.experiment import Experiment
 from d5ray.frameworks import FRAMEWORKS, executor_by_name
 from d5ray.metrics.record.artifacts import arrays_in, sha256_of
 from d5ray.names import namespaces
+from d5ray.names.kits import brought
 from d5ray.names.renamed import RENAMED
 from d5ray.networks.device import BestDevice, CPUDevice, GPUDevice
 from d5ray.networks.network import Network
-from d5ray.networks.splitting.divisions import (
-    ByColumns,
-    ByHeads,
-    ByInputChannels,
-    ByOutputChannels,
-    ByRows,
-    BySamples,
-)
-from d5ray.networks.splitting.plans import FullyConnectedSplit, TransformerSplit
-from d5ray.networks.stages.cut import Cutting
 from d5ray.operators.loss import Loss
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.samples import Samples
@@ -67,11 +57,10 @@ from d5ray.training.transformations import Sampled, Transformation
 
 # What an experiment is made of. A file makes nothing else of d5ray: some classes hold code, or run it.
 KINDS: Final = (
-    Experiment, Optimizer, DistributedOptimizer, Topology, Mixing, Mesh, Servers, ServerRule, Consistency,
-    Late, StragglerModel, Event, Sampler, Loss, Transformation, Sampled, Schedule, Dataset, Samples,
-    CPUDevice, GPUDevice, BestDevice, Compressor, Reduction, ExchangeSchedule, BufferPolicy, PipelineSchedule,
-    Cutting, ByColumns, ByRows, ByOutputChannels, ByInputChannels, ByHeads, BySamples, FullyConnectedSplit,
-    TransformerSplit, Links, ComputeTime, Failure, Fault, Faults,
+    Experiment, Optimizer, DistributedOptimizer, Topology, Mixing, Servers, ServerRule, Consistency, Late,
+    StragglerModel, Event, Sampler, Loss, Transformation, Sampled, Schedule, Dataset, Samples, CPUDevice,
+    GPUDevice, BestDevice, Compressor, Reduction, ExchangeSchedule, BufferPolicy, Links, ComputeTime, Failure,
+    Fault, Faults, *map(pkgutil.resolve_name, brought("parts of an experiment").values()),
 )  # fmt: skip
 MODELS: Final = "d5ray.recipes.models"  # the networks of shipped recipes, which are public there
 VERSION: Final = 1

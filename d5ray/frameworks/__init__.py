@@ -8,7 +8,6 @@ from d5ray.errors import ConfigurationError, nearest
 
 if TYPE_CHECKING:
     from d5ray.networks.executors.executor import Executor
-    from d5ray.networks.stages.piece_executor import PieceExecutor
 
 FRAMEWORKS = ("numpy", "torch", "tensorflow", "cupy", "jax")
 
@@ -21,17 +20,6 @@ def executor_by_name(name: str) -> "Callable[..., Executor]":
     if name not in FRAMEWORKS:
         raise ConfigurationError(f"executor is {name!r}, which is no framework: {nearest(name, FRAMEWORKS)}")
     made: Callable[..., Executor] = import_module(f"d5ray.frameworks.{name}").from_model
-    return made
-
-
-def piece_executor_by_name(name: str) -> "Callable[..., PieceExecutor]":
-    """The function that makes the executor of pieces under this framework, its `from_pieces`.
-
-    Imports no framework. Raises `ConfigurationError` with the nearest name if there is no such framework.
-    """
-    if name not in FRAMEWORKS:
-        raise ConfigurationError(f"there is no framework {name!r}: {nearest(name, FRAMEWORKS)}")
-    made: Callable[..., PieceExecutor] = import_module(f"d5ray.frameworks.{name}").from_pieces
     return made
 
 

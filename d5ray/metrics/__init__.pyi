@@ -1,3 +1,10 @@
+from d5ray.kits.parallel.metrics import BubbleFormula as BubbleFormula
+from d5ray.kits.parallel.metrics import BubbleShare as BubbleShare
+from d5ray.kits.parallel.metrics import PartBytesSent as PartBytesSent
+from d5ray.kits.parallel.metrics import StageBytesSent as StageBytesSent
+from d5ray.kits.parallel.metrics import StageComputeTime as StageComputeTime
+from d5ray.kits.parallel.metrics import StageSendTime as StageSendTime
+from d5ray.kits.parallel.metrics import StageWaitTime as StageWaitTime
 from d5ray.kits.workloads.metrics.bits_per_byte import BitsPerByte as BitsPerByte
 from d5ray.kits.workloads.metrics.qualities import BLEU as BLEU
 from d5ray.kits.workloads.metrics.qualities import AreaUnderCurve as AreaUnderCurve
@@ -39,13 +46,6 @@ from d5ray.metrics.definitions.families import LastEvaluation as LastEvaluation
 from d5ray.metrics.definitions.latency import InferenceLatency as InferenceLatency
 from d5ray.metrics.definitions.latency import InferenceTime as InferenceTime
 from d5ray.metrics.definitions.latency import StepLatency as StepLatency
-from d5ray.metrics.definitions.pipelines import BubbleFormula as BubbleFormula
-from d5ray.metrics.definitions.pipelines import BubbleShare as BubbleShare
-from d5ray.metrics.definitions.pipelines import PartBytesSent as PartBytesSent
-from d5ray.metrics.definitions.pipelines import StageBytesSent as StageBytesSent
-from d5ray.metrics.definitions.pipelines import StageComputeTime as StageComputeTime
-from d5ray.metrics.definitions.pipelines import StageSendTime as StageSendTime
-from d5ray.metrics.definitions.pipelines import StageWaitTime as StageWaitTime
 from d5ray.metrics.definitions.price import Cost as Cost
 from d5ray.metrics.definitions.price import PriceTable as PriceTable
 from d5ray.metrics.definitions.resources import ControlGroupPeakMemory as ControlGroupPeakMemory

@@ -14,13 +14,19 @@ from d5ray.names.renamed import RENAMED
 
 @final
 class NoSuchName(AttributeError):
-    """A namespace of d5ray has no such name; what is near is looked for when the message is read."""
+    """A namespace of d5ray has no such name; what is near is looked for when the message is read.
 
-    def __init__(self, namespace: str, name: str) -> None:
+    kit: the one that has it, and is not there.
+    """
+
+    def __init__(self, namespace: str, name: str, kit: str = "") -> None:
         super().__init__(namespace, name, obj=namespace)  # with obj, Python adds no suggestion of its own
+        self._kit = kit
         self._asked = f"{namespace.replace(TOP, 'd5', 1)}.{name}"
 
     def __str__(self) -> str:
+        if self._kit:
+            return f"{self._asked} is in a kit that is not there: install d5ray/kits/{self._kit}"
         name = self._asked.rpartition(".")[2]
         if said := moved(name):
             return said
@@ -42,7 +48,14 @@ def lazily(namespace: str) -> tuple[Callable[[str], Any], Callable[[], list[str]
         if name in table(namespace):
             module = table(namespace)[name]
             before = random.getstate()  # from which libraries such as rich draw as they are imported
-            found = import_module(f"{TOP}.{name}") if module == TOP else getattr(import_module(module), name)
+            try:
+                where = import_module(f"{TOP}.{name}" if module == TOP else module)
+            except ModuleNotFoundError as error:
+                place, _, kit = (error.name or "").rpartition(".")
+                if place != f"{TOP}.kits":
+                    raise
+                raise NoSuchName(namespace, name, kit) from None
+            found = where if module == TOP else getattr(where, name)
             random.setstate(before)
         elif (now := RENAMED.get(name, name)) in places() and namespace in (TOP, places()[now]):
             warnings.warn(

@@ -72,12 +72,12 @@ def spelled(text: str) -> list[str]:
 
 
 def classes(kind: type, candidates: Iterable[str]) -> list[Any]:
-    """The classes of a kind among these public names, without abstract ones."""
+    """The classes of a kind among these public names, without abstract ones, and those of kits not there."""
     import inspect  # noqa: PLC0415 - as above
 
     return [
         thing
-        for thing in map(public, candidates)
+        for thing in (getattr(import_module(places()[name]), name, None) for name in candidates)
         if inspect.isclass(thing) and issubclass(thing, kind) and not inspect.isabstract(thing)
     ]
 

@@ -1,20 +1,9 @@
 """Collectives: the communication of a split network's parts, given to an executor with the network"""
 
 from collections.abc import Mapping
-from typing import Any, Protocol, final
+from typing import Any, Final, Protocol, final
 
-from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.node_context import NodeContext
-
-DOMAIN = "d5ray.collective"  # of the nodes that exchange, and of those that compute one part of something
-# Forwards and backwards, for a tensor that every part holds whole, divided along an axis, or as a summand:
-ALL_REDUCE = "AllReduce"  # summands to their sum; the gradient as it is
-ALL_REDUCE_GRADIENT = "AllReduceGradient"  # the tensor as it is; its gradients are summands of one
-ALL_GATHER = "AllGather"  # parts to the whole; of the gradient the own part, of `sums_gradients` its sum
-SCATTER = "Scatter"  # the own part of a whole; the gradient's parts to the whole
-REDUCE_SCATTER = "ReduceScatter"  # of the summands' sum the own part; the gradient's parts to the whole
-DROPOUT = "Dropout"  # the mask of the whole is drawn, and its part used
-EXCHANGING = (ALL_REDUCE, ALL_REDUCE_GRADIENT, ALL_GATHER, SCATTER, REDUCE_SCATTER)
+DOMAIN: Final = "d5ray.collective"  # of nodes that exchange, and of those that compute one part of something
 
 
 class Exchanging(Protocol):
@@ -51,24 +40,3 @@ class Collectives:
     def __repr__(self) -> str:
         group = self.communicator
         return f"Collectives({'' if group is None else f'part {group.rank} of {group.size}'})"
-
-
-def group_of(context: NodeContext) -> Exchanging:
-    """The communicator for a node of `DOMAIN`, now.
-
-    Raises `ConfigurationError` where the executor was given none, or one of another part.
-    """
-    index, parts = int(context.required("index")), int(context.required("parts"))
-    group: Exchanging | None = None if context.collectives is None else context.collectives.communicator
-    if group is None:
-        raise ConfigurationError(
-            f"the node {context.node} exchanges tensors with the other parts of a split network: give the "
-            "executor collectives=Collectives(communicator) of their group, before its first pass"
-        )
-    if (group.rank, group.size) != (index, parts):
-        raise ConfigurationError(
-            f"the node {context.node} belongs to part {index} of {parts}, and the communicator is that of "
-            f"rank {group.rank} of {group.size}: make the network with split(network, plan, "
-            f"index={group.rank}, parts={group.size})"
-        )
-    return group

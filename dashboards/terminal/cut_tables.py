@@ -5,22 +5,26 @@ from typing import Any
 from d5ray.dashboards.numbers import number, size
 from d5ray.display.console import ConsoleTable, out
 from d5ray.errors import ConfigurationError
+from d5ray.names.lazy import NoSuchName
+from d5ray.names.namespaces import public
 from d5ray.networks.network import Network
-from d5ray.networks.stages.balanced import Balanced
-from d5ray.networks.stages.cut import Cut
-from d5ray.networks.stages.cut_table import stage_table
-from d5ray.networks.stages.cutting import pieces
 
 COLUMNS = ("stage", "from", "to", "operators", "parameters", "MFLOP", "of all", "keeps", "receives", "sends")
 LEFT = ("from", "to", "receives", "sends")
 
 
 def rows_of(network: Network, stages: int | None, begins: list[str] | None) -> list[dict[str, Any]]:
-    """The rows of a balanced cut, or of one by hand. Raises `ConfigurationError` for both at once."""
+    """The rows of a balanced cut, or of one by hand.
+
+    Raises `ConfigurationError` for both at once, and without the kit that cuts networks.
+    """
     if stages is not None and begins:
         raise ConfigurationError("--stages balances a cut, and --cut is one by hand: give one of them")
-    cut = Balanced(stages) if stages is not None else Cut(begins or ())
-    rows: list[dict[str, Any]] = stage_table(pieces(network, cut)).to_pylist()
+    try:
+        cut = public("Cut")(begins or ()) if stages is None else public("Balanced")(stages)
+        rows: list[dict[str, Any]] = public("stage_table")(public("pieces")(network, cut)).to_pylist()
+    except NoSuchName as error:
+        raise ConfigurationError(str(error)) from None
     return rows
 
 

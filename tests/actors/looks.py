@@ -43,5 +43,5 @@ def pid_of(group: TrainingGroup, victim: Victim) -> int:
     kind, number = victim
     if kind == "agent":
         return group.places[number].pid
-    actor = group._servers._servers[0, 0]._shards[number].actor
+    actor = group._servers._servers[0]._shards[number].actor
     return int(ray.get(actor.__ray_call__.remote(place_of), timeout=patience(20)).pid)

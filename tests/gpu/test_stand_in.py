@@ -22,7 +22,7 @@ WITH_CASES = {  # for CuPy, or for GPUs: what is tried, by which tests, and how 
     "agents, every distributed optimizer, meshes, servers, deaths": ("tests/gpu/device", "", REST, 10),
     "communicators": (CONFORMANCE, "nccl", REST, 10),
     "NCCL between processes": ("tests/distributed/communicators/test_nccl.py", "processes", ALL, 2),
-    "meshes and checkpoints": ("tests/distributed/checkpoints/test_mesh_resume.py", "cupy", ALL, 3),
+    "meshes and checkpoints": ("tests/kits/parallel/test_mesh_resume.py", "cupy", ALL, 3),
     "every update rule": ("tests/training/optimizers", "cupy", ALL, 10),
     "operators": ("tests/ops tests/operators/validation", "cupy", SHORT, 60),  # ONNX has thousands of cases
     "networks": (NETWORKS, "cupy", ALL, 30),

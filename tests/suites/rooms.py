@@ -21,6 +21,7 @@ KINDS = {
     "ray": (
         ("tests/actors/group",),
         ("tests/actors",),
+        ("tests/kits/parallel/on_ray",),
         ("tests/commands", "tests/test_readme.py"),
         ("tests/docs",),
         ("tests/recipes",),

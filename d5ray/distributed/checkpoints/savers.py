@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.mesh.mesh import Mesh, Seat
+from d5ray.distributed.model_parallelism import ModelParallelism
 from d5ray.training.arrays import zeros_like
-
-ALONE = Seat(0, 0, 0)
 
 
 @final
@@ -18,24 +16,24 @@ class Savers:
 
     replicas  the communicator of those that hold the same parameters
     mesh      None: each agent is a replica
-    seat      its own place in the mesh
-    within    those of the agents that hold the rest of its network: its parts, then its stages
+    place     its own in the mesh
+    within    those of the agents that hold the rest of its network
     """
 
     replicas: Communicator
-    mesh: Mesh | None = None
-    seat: Seat = ALONE
+    mesh: ModelParallelism | None = None
+    place: int = 0
     within: Sequence[Communicator] = ()
 
     @property
     def rank(self) -> int:
         """The agent's number among those that save, without gaps where replicas are gone."""
-        return self._rank(self.replicas.rank, self.seat)
+        return self.replicas.rank * self._places + self.place
 
     @property
     def agents(self) -> int:
         """The number of agents that save."""
-        return self.replicas.size * len(self._seats)
+        return self.replicas.size * self._places
 
     @property
     def file(self) -> str:
@@ -48,31 +46,27 @@ class Savers:
         return _file(0)
 
     def files(self, shards: int) -> list[str]:
-        """The names of all files; shards: the parameter servers of each stage and part."""
-        servers = [_shard(at, self._label(seat)) for seat in self._seats for at in range(shards)]
+        """The names of all files; shards: the parameter servers of each place."""
+        servers = [self._shard(at, place) for place in range(self._places) for at in range(shards)]
         return sorted([_file(rank) for rank in range(self.agents)] + servers)
 
     def shard(self, number: int) -> str:
         """The name of the file of one of its parameter servers."""
-        return _shard(number, self._label(self.seat))
+        return self._shard(number, self.place)
 
     def any(self, agree: bool, like: Any) -> bool:
         """True if one of them says so; all call it. like: an array that they can exchange."""
         return any_of(agree, (*self.within, self.replicas), like)
 
     @property
-    def _seats(self) -> list[Seat]:
-        if self.mesh is None:
-            return [ALONE]
-        return [Seat(0, stage, part) for stage in range(self.mesh.stages) for part in range(self.mesh.parts)]
+    def _places(self) -> int:
+        return 1 if self.mesh is None else self.mesh.agents_per_replica
 
-    def _rank(self, replica: int, seat: Seat) -> int:
-        return replica if self.mesh is None else self.mesh.rank(Seat(replica, seat.stage, seat.part))
-
-    def _label(self, seat: Seat) -> str:
-        if self.mesh is None or not self.mesh.shares_networks:
-            return ""
-        return f"-stage-{seat.stage}" + (f"-part-{seat.part}" if self.mesh.parts > 1 else "")
+    def _shard(self, number: int, place: int) -> str:
+        of = ""
+        if self.mesh is not None and self.mesh.shares_networks:
+            of = f"-{self.mesh.name_of(place)}".replace(" ", "-")
+        return f"shard-{number}{of}.safetensors"
 
 
 def any_of(agree: bool, together: Iterable[Communicator], like: Any) -> bool:
@@ -94,7 +88,3 @@ def agents_that(agree: bool, communication: Communicator, like: Any) -> int:
 
 def _file(rank: int) -> str:
     return f"agent-{rank}.safetensors"
-
-
-def _shard(number: int, label: str) -> str:
-    return f"shard-{number}{label}.safetensors"

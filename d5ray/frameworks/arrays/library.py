@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from d5ray.networks.executors.array_library import ArrayLibrary, HostArray
-from d5ray.networks.stages.saved_bytes import Region, region_of
+from d5ray.networks.executors.saved_bytes import Region, region_of
 
 
 class ArrayModule(ArrayLibrary):

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any, final
 
-from d5ray.networks.stages.random_seeds import NodeSeeds
-
 
 @final
 class PassGenerator:
@@ -24,21 +22,4 @@ class PassGenerator:
             raise AttributeError(name)
         if self._current is None:
             self._current = self._made(self._seed)
-        return getattr(self._current, name)
-
-
-@final
-class NodeGenerator:
-    """The generator of one node, which begins anew with every micro-batch, from the node's seed for it."""
-
-    def __init__(self, generator: Callable[[int], Any], seeds: NodeSeeds, node: str) -> None:
-        self._made, self._seeds, self._node = generator, seeds, node
-        self._begun = -1
-        self._current: Any = None
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if self._begun != self._seeds.begun:
-            self._current, self._begun = self._made(self._seeds.seed_of(self._node)), self._seeds.begun
         return getattr(self._current, name)

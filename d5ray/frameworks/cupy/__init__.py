@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from d5ray.names.kits import added
 from d5ray.networks.device import Device, GPUDevice
 from d5ray.networks.executors.precision import FULL, check_offered
 from d5ray.networks.layers.layer_shapes import Shape
@@ -11,14 +12,13 @@ from d5ray.operators.loss import Loss
 
 if TYPE_CHECKING:
     from d5ray.frameworks.arrays.executor import ArrayExecutor
-    from d5ray.frameworks.arrays.piece_executor import ArrayPieceExecutor
     from d5ray.frameworks.labelled_executor import LabelledExecutor
     from d5ray.networks.events.event import GraphEvent
     from d5ray.networks.network import Network
-    from d5ray.networks.stages.piece import Piece
     from d5ray.operators.collectives import Collectives
     from d5ray.ops.custom.arrays import ArrayOperation
 
+__getattr__ = added(__name__)
 PRECISIONS = FULL
 
 
@@ -59,26 +59,6 @@ def from_onnx(
     return ArrayExecutor(
         as_network(network), library, device, events, trained=trained, seed=seed, collectives=collectives
     )
-
-
-def from_pieces(
-    pieces: "Sequence[Piece]",
-    device: Device = GPUDevice(),  # noqa: B008 - frozen data
-    *,
-    recompute: bool = False,
-    collectives: "Collectives | None" = None,
-    threads: int | None = None,
-) -> "ArrayPieceExecutor":
-    """The executor of the pieces of a Network that one stage holds; see `PieceExecutor`.
-
-    threads: of the processor's, which a GPU takes no notice of.
-    """
-    from d5ray.frameworks.arrays.piece_executor import ArrayPieceExecutor  # noqa: PLC0415 - when it is asked for
-    from d5ray.frameworks.cupy.library import CuPy  # noqa: PLC0415
-
-    library = CuPy(device)
-    with library.computing():
-        return ArrayPieceExecutor(pieces, library, recompute=recompute, collectives=collectives)
 
 
 def from_model(

@@ -4,14 +4,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from d5ray.errors import ConfigurationError
+from d5ray.names.kits import added
 from d5ray.networks.device import CPUDevice, Device
 from d5ray.networks.executors.precision import check_offered
-from d5ray.networks.executors.runnable import check_executor, check_pieces
+from d5ray.networks.executors.runnable import check_executor
 from d5ray.operators.loss import Loss
 
 if TYPE_CHECKING:
     from d5ray.frameworks.jax.executor import JaxExecutor
 
+__getattr__ = added(__name__)
 PRECISIONS = ("float32", "bfloat16", "float64")
 
 
@@ -68,11 +70,6 @@ def trained_model(
     from d5ray.frameworks.jax import build  # noqa: PLC0415 - imports JAX
 
     return build.trained(model, model_kwargs, tensors, sample_shape, seed=seed)
-
-
-def from_pieces(*_: Any, **__: Any) -> None:
-    """Raise `ConfigurationError`: agents of a mesh hold pieces of a Network, which JAX does not run here."""
-    check_pieces("jax")
 
 
 def load() -> None:

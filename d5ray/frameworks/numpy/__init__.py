@@ -5,6 +5,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from d5ray.errors import ConfigurationError
+from d5ray.names.kits import added
 from d5ray.networks.device import BestDevice, CPUDevice, Device
 from d5ray.networks.executors.precision import FULL, check_offered
 from d5ray.networks.layers.layer_shapes import Shape
@@ -12,14 +13,13 @@ from d5ray.operators.loss import Loss
 
 if TYPE_CHECKING:
     from d5ray.frameworks.arrays.executor import ArrayExecutor
-    from d5ray.frameworks.arrays.piece_executor import ArrayPieceExecutor
     from d5ray.frameworks.labelled_executor import LabelledExecutor
     from d5ray.networks.events.event import GraphEvent
     from d5ray.networks.network import Network
-    from d5ray.networks.stages.piece import Piece
     from d5ray.operators.collectives import Collectives
     from d5ray.ops.custom.arrays import ArrayOperation
 
+__getattr__ = added(__name__)
 PRECISIONS = FULL
 
 
@@ -52,33 +52,10 @@ def from_onnx(
     from d5ray.frameworks.numpy.library import NumPy  # noqa: PLC0415
     from d5ray.networks.loading import as_network  # noqa: PLC0415
 
-    _check_device(device)
+    check_device(device)
     return ArrayExecutor(
         as_network(network), NumPy(), CPUDevice(), events, trained=trained, seed=seed, collectives=collectives
     )
-
-
-def from_pieces(
-    pieces: "Sequence[Piece]",
-    device: Device = CPUDevice(),  # noqa: B008 - frozen data
-    *,
-    recompute: bool = False,
-    collectives: "Collectives | None" = None,
-    threads: int | None = None,
-) -> "ArrayPieceExecutor":
-    """The executor of the pieces of a Network that one stage holds; see `PieceExecutor`.
-
-    threads: for operators of this process; None leaves them as they are.
-    """
-    import threadpoolctl  # noqa: PLC0415 - when it is asked for
-
-    from d5ray.frameworks.arrays.piece_executor import ArrayPieceExecutor  # noqa: PLC0415 - when it is asked for
-    from d5ray.frameworks.numpy.library import NumPy  # noqa: PLC0415
-
-    _check_device(device)
-    if threads is not None:
-        threadpoolctl.threadpool_limits(threads)
-    return ArrayPieceExecutor(pieces, NumPy(), recompute=recompute, collectives=collectives)
 
 
 def from_model(
@@ -104,7 +81,7 @@ def from_model(
     from d5ray.frameworks.numpy.library import NumPy  # noqa: PLC0415
 
     check_offered(precision, PRECISIONS, "numpy", device)
-    _check_device(device)
+    check_device(device)
     threadpoolctl.threadpool_limits(threads)
     return labelled_executor(
         from_onnx, NumPy(), model, model_kwargs, sample_shape, classes, loss, seed, precision
@@ -116,7 +93,8 @@ def load() -> None:
     from d5ray.frameworks.arrays import executor  # noqa: F401, PLC0415
 
 
-def _check_device(device: Device) -> None:
+def check_device(device: Device) -> None:
+    """Raise `ConfigurationError` for a device that is not the processor."""
     if not isinstance(device, (CPUDevice, BestDevice)):
         raise ConfigurationError(
             f"the device is {device}, and NumPy computes on the processor: use CPUDevice(), or the framework "

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from d5ray.names.kits import added
 from d5ray.networks.device import CPUDevice, Device
 from d5ray.networks.executors.precision import FULL, check_offered
 from d5ray.networks.layers.layer_shapes import Shape
@@ -14,13 +15,12 @@ if TYPE_CHECKING:
     from d5ray.frameworks.tensorflow.graph_executor import TensorFlowGraphExecutor
     from d5ray.frameworks.tensorflow.keras_executor import KerasExecutor
     from d5ray.frameworks.tensorflow.native_executor import KerasNativeExecutor
-    from d5ray.frameworks.tensorflow.piece_executor import TensorFlowPieceExecutor
     from d5ray.networks.events.event import GraphEvent
     from d5ray.networks.network import Network
-    from d5ray.networks.stages.piece import Piece
     from d5ray.operators.collectives import Collectives
     from d5ray.ops.custom.tensorflow_operation import TensorflowOperation
 
+__getattr__ = added(__name__)
 PRECISIONS = (*FULL, "bfloat16")
 
 
@@ -81,26 +81,6 @@ def from_onnx(
         collectives=collectives,
         products=products,
     )
-
-
-def from_pieces(
-    pieces: "Sequence[Piece]",
-    device: Device = CPUDevice(),  # noqa: B008 - frozen data
-    *,
-    recompute: bool = False,
-    collectives: "Collectives | None" = None,
-    threads: int | None = None,
-) -> "TensorFlowPieceExecutor":
-    """The executor of the pieces of a Network that one stage holds; see `PieceExecutor`.
-
-    threads: for operators of this process; None leaves them as they are.
-    """
-    from d5ray.frameworks.tensorflow.library import use_threads  # noqa: PLC0415 - imports TensorFlow
-    from d5ray.frameworks.tensorflow.piece_executor import TensorFlowPieceExecutor  # noqa: PLC0415
-
-    if threads is not None:
-        use_threads(threads)
-    return TensorFlowPieceExecutor(pieces, device, recompute=recompute, collectives=collectives)
 
 
 def from_native(

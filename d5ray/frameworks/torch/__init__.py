@@ -5,6 +5,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from d5ray.frameworks.executor_options import ExecutorOptions
+from d5ray.names.kits import added
 from d5ray.networks.device import CPUDevice, Device
 from d5ray.networks.executors.precision import PRECISIONS, check_offered
 from d5ray.networks.layers.layers import Shape
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
     from d5ray.frameworks.torch.graph_executor import TorchGraphExecutor
     from d5ray.frameworks.torch.native_executor import TorchNativeExecutor
     from d5ray.frameworks.torch.network_module import NetworkModule
-    from d5ray.frameworks.torch.piece_executor import TorchPieceExecutor
     from d5ray.networks.events.event import GraphEvent
     from d5ray.networks.network import Network
-    from d5ray.networks.stages.piece import Piece
     from d5ray.operators.collectives import Collectives
     from d5ray.ops.custom.torch_operation import TorchOperation
+
+__getattr__ = added(__name__)
 
 
 def from_onnx(
@@ -63,27 +64,6 @@ def module(
 
     found = as_network(network)
     return NetworkModule(found, found.parameters if trained is None else trained)
-
-
-def from_pieces(
-    pieces: "Sequence[Piece]",
-    device: Device = CPUDevice(),  # noqa: B008 - frozen data
-    *,
-    recompute: bool = False,
-    collectives: "Collectives | None" = None,
-    threads: int | None = None,
-) -> "TorchPieceExecutor":
-    """The executor of the pieces of a Network that one stage holds; see `PieceExecutor`.
-
-    threads: for operators of this process; None leaves them as they are.
-    """
-    import torch  # noqa: PLC0415 - when it is asked for
-
-    from d5ray.frameworks.torch.piece_executor import TorchPieceExecutor  # noqa: PLC0415
-
-    if threads is not None:
-        torch.set_num_threads(threads)
-    return TorchPieceExecutor(pieces, device, recompute=recompute, collectives=collectives)
 
 
 def from_native(

@@ -32,7 +32,6 @@ from d5ray.metrics.definitions.families import (
     evaluation_of,
 )
 from d5ray.metrics.definitions.latency import InferenceTime
-from d5ray.metrics.definitions.pipelines import PIPELINES
 from d5ray.metrics.definitions.resources import (
     ControlGroupPeakMemory,
     DeviceEnergy,
@@ -235,7 +234,7 @@ CATALOGUE: dict[str, type[Metric]] = {
         Pushes, Pulls, PushRate, PullRate, ConsensusDistance, LoadBalance, AsynchronousThroughput,
         Imbalance, InferenceTime, ProcessorUtilisation, ProcessUtilisation, DeviceUtilisation,
         ProcessPeakMemory, DevicePeakMemory, ControlGroupPeakMemory,
-        NodeTime, ProcessorEnergy, MemoryEnergy, DeviceEnergy, Energy, EnergyAboveIdle, *PIPELINES,
+        NodeTime, ProcessorEnergy, MemoryEnergy, DeviceEnergy, Energy, EnergyAboveIdle,
         *map(pkgutil.resolve_name, brought("metrics").values()),
     )
 }  # fmt: skip

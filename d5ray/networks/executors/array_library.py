@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from d5ray.networks.stages.saved_bytes import Region
+from d5ray.networks.executors.saved_bytes import Region
 
 HostArray = np.ndarray[Any, Any]
 Tensors = Mapping[str, Any]

@@ -28,13 +28,3 @@ def check_executor(model: Any, framework: str) -> None:
             f"the model {getattr(model, '__name__', None) or model!r} is written for {written}, and executor "
             f"is {framework!r}: set executor={written!r}"
         )
-
-
-def check_pieces(framework: str) -> None:
-    """Raise `ConfigurationError` where a framework runs no pieces of a Network, as agents of a mesh hold."""
-    if framework == JAX:
-        raise ConfigurationError(
-            "executor is 'jax', which runs models of JAX's libraries as a whole, and the agents of a mesh "
-            "hold pieces of a Network: leave mesh out, or set executor='torch' or another framework's, with "
-            "a network that it can cut"
-        )

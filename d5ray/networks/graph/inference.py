@@ -14,7 +14,6 @@ from d5ray.networks.graph.graph import Graph, Values
 from d5ray.networks.graph.open_sizes import counted, part_of, simplified, unscaled
 from d5ray.networks.graph.protos import IR_VERSION, OPSET, descriptor_from, node_to, value_info
 from d5ray.networks.graph.schemas import check_node
-from d5ray.operators import collective_shapes  # noqa: F401 - registers its rules
 from d5ray.operators.nodes import inference as rules
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.nodes.node_context import NodeContext

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from d5ray.errors import ConfigurationError
+from d5ray.names.kits import found
 from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
@@ -31,8 +32,8 @@ def unregister(domain: str, type: str) -> None:
 
 
 def registered(domain: str, type: str) -> Rule | None:
-    """The rule of this type, None where there is none."""
-    return _rules.get((domain, type))
+    """The rule of this type, that of a kit among them; None where there is none."""
+    return _rules.get((domain, type)) or found("shapes of operators", f"{domain}.{type}")
 
 
 def mean_squared_error(context: NodeContext) -> tuple[TensorDescriptor]:

@@ -10,9 +10,9 @@ import numpy as np
 from d5ray.actors.executors.call_timer import random_values
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
+from d5ray.kits.parallel.stages.costs import pass_flops, tensor_bytes
 from d5ray.metrics.definitions.operator_calls import NETWORK_TIME
 from d5ray.networks.graph.tensors import is_floating
-from d5ray.networks.stages.costs import pass_flops, tensor_bytes
 from d5ray.operators.framework import Call, Framework, class_named
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.counting.measurable import MakeArray, described

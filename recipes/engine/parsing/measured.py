@@ -12,7 +12,6 @@ from d5ray.experiment import Experiment
 from d5ray.metrics.definitions import resources
 from d5ray.metrics.definitions.asynchrony import ConsensusDistance
 from d5ray.metrics.definitions.catalogue import CATALOGUE
-from d5ray.metrics.definitions.pipelines import OF_A_REPLICA, OF_A_STAGE
 from d5ray.metrics.definitions.utilisation import MODEL_FLOPS, PEAK, TOKENS
 from d5ray.metrics.judge.criteria import Criterion, Metric
 from d5ray.names.kits import brought
@@ -68,10 +67,10 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
             ExchangeVia.PEERS in experiment.distributed_optimizer.exchange,
             "take an optimizer with peers, such as ADPSGD()",
         ),
-        (*OF_A_REPLICA, *OF_A_STAGE): (
-            experiment.mesh is not None and experiment.mesh.shares_networks,
-            "set a mesh in which agents share a network, such as mesh=Mesh(1, stages=2)",
-        ),
+        **{
+            (name,): (experiment.agents_per_replica > 1, remedy)
+            for name, remedy in brought("agents that share a network record").items()
+        },
         (INFERENCE_TIME,): (INFERENCE_TIME in known, "add MeasureInference() to the events"),
         (TOKENS, MODEL_FLOPS, PEAK): (TOKENS in known, "add MeasureUtilisation(flops) to the events"),
         **{

@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from d5ray.distributed.group.late_agents import Late
-from d5ray.distributed.mesh.mesh import Mesh
+from d5ray.distributed.model_parallelism import ModelParallelism
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.topologies.topology import Topology
@@ -29,7 +29,7 @@ COMPONENTS: dict[str, type] = {
     "optimizer": Optimizer,
     "distributed": DistributedOptimizer,
     "topology": Topology,
-    "mesh": Mesh,
+    "mesh": ModelParallelism,
     "train_sampler": Sampler,
     "loss": Loss,
     "servers": Servers,

@@ -85,8 +85,8 @@ def test_a_mesh_has_whole_replicas_and_an_error_says_how_many(min_agents: int, p
         with pytest.raises(ConfigurationError) as caught:
             check_resize(described(min_agents), agents)
         assert str(caught.value) == (
-            f"agents is {agents}, and a replica of the run's mesh is 2 stages × 2 parts = 4 agents, which "
-            f"come and go together: take one of {possible}"
+            f"agents is {agents}, and a replica of the run's mesh is 4 agents, which come and go "
+            f"together: take one of {possible}"
         )
 
 

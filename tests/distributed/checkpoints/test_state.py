@@ -15,8 +15,8 @@ from hypothesis.extra import numpy as arrays_of
 
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.state import pack, unpack_into
-from d5ray.distributed.pipeline.schedules import GPipe, OneFOneB
 from d5ray.errors import ConfigurationError, StorageError
+from d5ray.kits.parallel.pipeline.schedules import GPipe, OneFOneB
 from d5ray.metrics.record.tensor_file import parsed, pieces
 
 LIKE = torch.zeros(1)
