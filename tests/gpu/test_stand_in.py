@@ -14,9 +14,8 @@ from tests.gpu import over_stand_in
 no_cupy = pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="CuPy itself is there")
 CONFORMANCE = "tests/distributed/communicators/test_conformance.py"
 REST, ALL, SHORT = "full and not slow", "not slow", "not slow and not full"
-NETWORKS = "tests/networks/microbatch " + " ".join(
-    f"tests/frameworks/test_{what}.py"
-    for what in ("executors", "fusion", "graph_executors", "piece_gradients")
+NETWORKS = "tests/networks/microbatch tests/kits/parallel/test_piece_gradients.py " + " ".join(
+    f"tests/frameworks/test_{what}.py" for what in ("executors", "fusion", "graph_executors")
 )
 WITH_CASES = {  # for CuPy, or for GPUs: what is tried, by which tests, and how many must pass at least
     "agents, every distributed optimizer, meshes, servers, deaths": ("tests/gpu/device", "", REST, 10),

@@ -29,23 +29,20 @@ BRINGS: Final[dict[str, dict[str, str]]] = {
     "shapes of operators": {
         f"{_DOMAIN}.{type}": f"{_HERE}.collectives.nodes:{rule}" for type, rule in _SHAPES.items()
     },
-    "d5ray.frameworks.numpy": {"from_pieces": f"{_HERE}.executors.arrays:from_pieces_in_numpy"},
-    "d5ray.frameworks.cupy": {"from_pieces": f"{_HERE}.executors.arrays:from_pieces_in_cupy"},
-    "d5ray.frameworks.torch": {"from_pieces": f"{_HERE}.executors.torch:from_pieces"},
-    "d5ray.frameworks.tensorflow": {"from_pieces": f"{_HERE}.executors.tensorflow:from_pieces"},
-    "d5ray.frameworks.jax": {"from_pieces": f"{_HERE}.executors:from_pieces_in_jax"},
+    **{
+        f"d5ray.frameworks.{name}": {"from_pieces": f"{_HERE}.executors:in_{name}"}
+        for name in ("numpy", "torch", "tensorflow", "cupy", "jax")
+    },
     "metrics": {name: f"{_HERE}.metrics:{kind}" for name, kind in _METRICS.items()},
     "agents that share a network record": dict.fromkeys(_METRICS, _SHARED),  # else what makes them do so
     "parts of an experiment": {
         "Mesh": f"{_HERE}.mesh.mesh:Mesh",
         "PipelineSchedule": f"{_HERE}.pipeline.schedule:PipelineSchedule",
         "Cutting": f"{_HERE}.stages.cut:Cutting",
-        "ByColumns": f"{_HERE}.splitting.divisions:ByColumns",
-        "ByRows": f"{_HERE}.splitting.divisions:ByRows",
-        "ByOutputChannels": f"{_HERE}.splitting.divisions:ByOutputChannels",
-        "ByInputChannels": f"{_HERE}.splitting.divisions:ByInputChannels",
-        "ByHeads": f"{_HERE}.splitting.divisions:ByHeads",
-        "BySamples": f"{_HERE}.splitting.divisions:BySamples",
+        **{
+            f"By{what}": f"{_HERE}.splitting.divisions:By{what}"
+            for what in ("Columns", "Rows", "OutputChannels", "InputChannels", "Heads", "Samples")
+        },
         "FullyConnectedSplit": f"{_HERE}.splitting.plans:FullyConnectedSplit",
         "TransformerSplit": f"{_HERE}.splitting.plans:TransformerSplit",
     },

@@ -21,7 +21,7 @@ from d5ray.checks import check_count, check_number
 from d5ray.distributed.communicators.backends import check_for_agents
 from d5ray.distributed.model_parallelism import Parameters
 from d5ray.errors import AgentError, ConfigurationError, D5Error, PeerLost, first_line, nearest
-from d5ray.kits.parallel.executors import check_framework
+from d5ray.kits.parallel.executors import piece_executor_by_name
 from d5ray.kits.parallel.mesh.mesh import Mesh
 from d5ray.kits.parallel.mesh.shares import Shares
 from d5ray.kits.parallel.piece_holder import PieceHolder
@@ -81,7 +81,7 @@ def deploy(
     for name, value in (("timeout_seconds", timeout_seconds), ("pass_seconds", pass_seconds)):
         check_number(name, value, low=0.0, low_included=False)
     check_number("cpus_per_executor", cpus_per_executor, low=0.0, low_included=True)
-    check_framework(framework)
+    piece_executor_by_name(framework)
     if not isinstance(mesh, Mesh):
         raise ConfigurationError(f"mesh is {mesh!r}: it must be a Mesh such as Mesh(stages=3)")
     if not isinstance(network, Network | LabelledNetwork):

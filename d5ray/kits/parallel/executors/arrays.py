@@ -15,7 +15,7 @@ from d5ray.frameworks.numpy.library import NumPy
 from d5ray.kits.parallel.stages.piece import Piece, element_type_of, parameters_of, state_of
 from d5ray.kits.parallel.stages.piece_executor import Array, Arrays, PieceExecutor, Run, SavedTape
 from d5ray.kits.parallel.stages.random_seeds import NodeSeeds
-from d5ray.networks.device import CPUDevice, Device, GPUDevice
+from d5ray.networks.device import Device
 from d5ray.networks.executors.executor import FlatExecutor
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.plan import plan
@@ -25,39 +25,14 @@ from d5ray.operators.collectives import Collectives
 Kind = tuple[tuple[int, ...], Any]  # shape and type
 
 
-def from_pieces_in_numpy(
-    pieces: Sequence[Piece],
-    device: Device = CPUDevice(),  # noqa: B008 - frozen data
-    *,
-    recompute: bool = False,
-    collectives: Collectives | None = None,
-    threads: int | None = None,
-) -> "ArrayPieceExecutor":
-    """The executor of the pieces of a Network that one stage holds; see `PieceExecutor`.
-
-    threads: for operators of this process; None leaves them as they are.
-    """
+def library_of(framework: str, device: Device, threads: int | None) -> ArrayModule:
+    """NumPy with that many threads, or CuPy, on this device."""
+    if framework == "cupy":
+        return CuPy(device)
     check_device(device)
     if threads is not None:
         threadpoolctl.threadpool_limits(threads)
-    return ArrayPieceExecutor(pieces, NumPy(), recompute=recompute, collectives=collectives)
-
-
-def from_pieces_in_cupy(
-    pieces: Sequence[Piece],
-    device: Device = GPUDevice(),  # noqa: B008 - frozen data
-    *,
-    recompute: bool = False,
-    collectives: Collectives | None = None,
-    threads: int | None = None,
-) -> "ArrayPieceExecutor":
-    """The executor of the pieces of a Network that one stage holds; see `PieceExecutor`.
-
-    threads: of the processor's, which a GPU takes no notice of.
-    """
-    library = CuPy(device)
-    with library.computing():
-        return ArrayPieceExecutor(pieces, library, recompute=recompute, collectives=collectives)
+    return NumPy()
 
 
 @final
@@ -74,26 +49,22 @@ class ArrayPieceExecutor(PieceExecutor):
     """See `PieceExecutor`. Steps run one after the other, and in reverse; gradients are added in place."""
 
     def __init__(
-        self,
-        pieces: Sequence[Piece],
-        library: ArrayModule,
-        *,
-        recompute: bool = False,
-        collectives: Collectives | None = None,
+        self, pieces: Sequence[Piece], library: ArrayModule, recompute: bool, collectives: Collectives | None
     ) -> None:
         super().__init__(pieces, library, recompute, collectives)
         self._library, self._xp = library, library.xp
-        self._constants = {
-            name: library.put(value)
-            for piece in self.pieces
-            for name, value in piece.network.constants.items()
-        }
         self._training: dict[int, PlacedPass] = {}
-        self._hold(
-            FlatBuffers(
-                parameters_of(self.pieces), state_of(self.pieces), library, element_type_of(self.pieces)
+        with library.computing():
+            self._constants = {
+                name: library.put(value)
+                for piece in self.pieces
+                for name, value in piece.network.constants.items()
+            }
+            self._hold(
+                FlatBuffers(
+                    parameters_of(self.pieces), state_of(self.pieces), library, element_type_of(self.pieces)
+                )
             )
-        )
 
     def _hold(self, holder: FlatBuffers | FlatExecutor) -> None:
         super()._hold(holder)

@@ -12,7 +12,7 @@ from d5ray.frameworks.tensorflow.nodes import calls, compute_all, specification
 from d5ray.kits.parallel.executors.tensorflow_halves import Halves
 from d5ray.kits.parallel.stages.piece import Piece, element_type_of, parameters_of, state_of
 from d5ray.kits.parallel.stages.piece_executor import Arrays, PieceExecutor, Run, SavedTape
-from d5ray.networks.device import CPUDevice, Device
+from d5ray.networks.device import Device
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.fusion import fused
 from d5ray.networks.executors.plan import plan
@@ -23,21 +23,11 @@ from d5ray.ops.tensorflow.library import tf
 Tensor = Any  # of TensorFlow
 
 
-def from_pieces(
-    pieces: Sequence[Piece],
-    device: Device = CPUDevice(),  # noqa: B008 - frozen data
-    *,
-    recompute: bool = False,
-    collectives: Collectives | None = None,
-    threads: int | None = None,
-) -> "TensorFlowPieceExecutor":
-    """The executor of the pieces of a Network that one stage holds; see `PieceExecutor`.
-
-    threads: for operators of this process; None leaves them as they are.
-    """
+def library_of(framework: str, device: Device, threads: int | None) -> TensorFlow:
+    """TensorFlow on this device, with that many threads."""
     if threads is not None:
         use_threads(threads)
-    return TensorFlowPieceExecutor(pieces, device, recompute=recompute, collectives=collectives)
+    return TensorFlow(device)
 
 
 @final
@@ -61,14 +51,8 @@ class TensorFlowPieceExecutor(PieceExecutor):
     """
 
     def __init__(
-        self,
-        pieces: Sequence[Piece],
-        device: Device = CPUDevice(),  # noqa: B008 - frozen data
-        *,
-        recompute: bool = False,
-        collectives: Collectives | None = None,
+        self, pieces: Sequence[Piece], library: TensorFlow, recompute: bool, collectives: Collectives | None
     ) -> None:
-        library = TensorFlow(device)
         super().__init__(pieces, library, recompute, collectives)
         self._where = library.where
         self._flat = FlatBuffers(

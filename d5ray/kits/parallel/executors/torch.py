@@ -13,7 +13,7 @@ from d5ray.frameworks.torch.library import Torch, chosen
 from d5ray.frameworks.torch.network_module import NetworkTensors
 from d5ray.kits.parallel.stages.piece import Piece, element_type_of, parameters_of, state_of
 from d5ray.kits.parallel.stages.piece_executor import Arrays, PieceExecutor, Run, SavedTape
-from d5ray.networks.device import CPUDevice, Device
+from d5ray.networks.device import Device
 from d5ray.networks.executors.array_library import ArrayLibrary
 from d5ray.networks.executors.executor import FlatExecutor
 from d5ray.networks.executors.flat_buffers import FlatBuffers
@@ -27,21 +27,11 @@ from d5ray.operators.nodes.node import Node
 Tensors = dict[str, torch.Tensor]
 
 
-def from_pieces(
-    pieces: Sequence[Piece],
-    device: Device = CPUDevice(),  # noqa: B008 - frozen data
-    *,
-    recompute: bool = False,
-    collectives: Collectives | None = None,
-    threads: int | None = None,
-) -> "TorchPieceExecutor":
-    """The executor of the pieces of a Network that one stage holds; see `PieceExecutor`.
-
-    threads: for operators of this process; None leaves them as they are.
-    """
+def library_of(framework: str, device: Device, threads: int | None) -> Torch:
+    """PyTorch on this device, with that many threads."""
     if threads is not None:
         torch.set_num_threads(threads)
-    return TorchPieceExecutor(pieces, device, recompute=recompute, collectives=collectives)
+    return Torch(chosen(device))
 
 
 @final
@@ -74,14 +64,8 @@ class TorchPieceExecutor(PieceExecutor):
     """
 
     def __init__(
-        self,
-        pieces: Sequence[Piece],
-        device: Device = CPUDevice(),  # noqa: B008 - frozen data
-        *,
-        recompute: bool = False,
-        collectives: Collectives | None = None,
+        self, pieces: Sequence[Piece], library: Torch, recompute: bool, collectives: Collectives | None
     ) -> None:
-        library = Torch(chosen(device))
         super().__init__(pieces, library, recompute, collectives)
         self._generator = library.generator
         parameters, state = parameters_of(self.pieces), state_of(self.pieces)
