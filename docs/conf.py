@@ -43,7 +43,7 @@ SHOWN = {
     "SECURITY.md": "security.md",
     "CONTRIBUTING.md": "contributing.md",
 }
-HALVED = ("Network",)  # classes whose base is their other half: its members are shown with theirs
+HALVED = ("Mesh", "Network")  # classes whose base is their other half: its members are shown with theirs
 OUTSIDE = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+)((?!docs/)[\w./-]+)(#[\w-]+)?\)")
 BESIDE = re.compile(r"\S {2,}\S")  # columns, or a formula with its source
 
