@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -12,10 +12,12 @@ from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.graph import check_agents
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.record.recorder import Recorder
 from d5ray.networks.executors.executor import Executor
 from d5ray.networks.executors.labelled_network import LabelledNetwork
 from d5ray.operators.loss import Loss
+
+if TYPE_CHECKING:
+    from d5ray.metrics.record.recorder import Recorder
 
 Parameters = dict[str, np.ndarray[Any, Any]]
 AGENTS = 2  # where nothing says how many
@@ -103,7 +105,9 @@ class ModelParallelism(ABC):
         """All groups in which an agent meets others, last `same_place`; group: of all that are there."""
 
     @abstractmethod
-    def records(self, executor: Executor, recorder: Recorder, within: Sequence[Communicator]) -> PassRecords:
+    def records(
+        self, executor: Executor, recorder: "Recorder", within: Sequence[Communicator]
+    ) -> PassRecords:
         """What records an agent's passes. within: what `meet` has joined last, at any time."""
 
     @final
