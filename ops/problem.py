@@ -122,3 +122,20 @@ class Problem:
             "output": list(self.output.sizes),
             "sample": list(self.sample),
         }
+
+
+def gemm(m: int, n: int, k: int, transposed: str, dtype: Any = "float32") -> Problem:
+    """C (m, n) = op(A) (m, k) · op(B) (k, n)."""
+    a = TensorDescriptor(dtype, (k, m) if transposed[0] == "T" else (m, k))
+    b = TensorDescriptor(dtype, (n, k) if transposed[1] == "T" else (k, n))
+    flags = {"transA": int(transposed[0] == "T"), "transB": int(transposed[1] == "T")}
+    return Problem(
+        name=f"gemm {m}×{n}×{k} {transposed}",
+        group="gemm",
+        node=Node("Gemm", ("a", "b"), ("c",), flags),
+        inputs=(a, b),
+        output=TensorDescriptor(dtype, (m, n)),
+        forward_flops=2 * m * n * k,
+        batch=1,
+        origin=(m, n, k, transposed),
+    )

@@ -18,7 +18,7 @@ from d5ray.metrics.definitions.operator_calls import PEAK_BYTE_RATE, PEAK_FLOP_R
 from d5ray.operators.framework import Framework, class_named
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.counting.measurable import Computation
-from d5ray.ops.deepbench import problems
+from d5ray.ops.problem import gemm
 
 SCALE: Final = 0.1  # of random numbers: neither overflow nor numbers too small to be normal, at any size
 COPIED_BYTES: Final = {"cpu": 1 << 27, "cuda": 1 << 30}
@@ -70,7 +70,7 @@ class OperatorExecutor:
         framework, timer = self._framework, self._timer
         try:
             for size in PEAK_SIZES[self._device]:
-                problem = problems.gemm(size, size, size, "NN", dtype)
+                problem = gemm(size, size, size, "NN", dtype)
                 call = problem.call(framework, self._array)
                 seconds = min(timed(call, framework.synchronize, PEAK_VALUES, lambda _: False))
                 if seconds >= PEAK_SECONDS:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final, final
 
@@ -10,12 +11,16 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from d5ray.failures.finish import finish
+from d5ray.names.kits import brought
 from d5ray.recipes.engine.parsing import options
 
-COMMANDS: Final = (
-    "run", "sql", "list", "resize", "runs", "show", "stop", "compare", "check", "tune", "replay", "rerun",
-    "export", "report", "timeline", "network", "doctor", "bench", "dashboard",
-)  # fmt: skip
+COMMANDS: Final = {  # and their modules
+    name: f"d5ray.cli.{name}"
+    for name in (
+        "run", "sql", "list", "resize", "runs", "show", "stop", "replay", "export", "report", "timeline",
+        "network", "doctor", "dashboard",
+    )
+} | brought("commands")  # fmt: skip
 
 
 @final
@@ -23,9 +28,7 @@ class _Commands(Mapping[str, Any]):
     """The commands by name, each made of the function or the `app` of its module when it is asked for."""
 
     def __getitem__(self, name: str) -> Any:
-        if name not in COMMANDS:
-            raise KeyError(name)
-        module = import_module(f"d5ray.cli.{name}")
+        module = import_module(COMMANDS[name])
         if hasattr(module, "app"):
             return get_command(module.app)
         alone = typer.Typer(**options.PLAIN)
@@ -53,7 +56,9 @@ class _Group(TyperGroup):
 
 
 def _about(name: str) -> str:
-    with Path(__file__).with_name(f"{name}.py").open(encoding="utf-8") as file:
+    found = find_spec(COMMANDS[name])
+    assert found is not None and found.origin is not None
+    with Path(found.origin).open(encoding="utf-8") as file:
         text = file.readline().partition(": ")[2].rstrip('"\n')
     return f"{text[0].upper()}{text[1:]}."
 

@@ -2,9 +2,9 @@
 
 import typer
 
-from d5ray.cli.run_names import NameOfAny, reading
+from d5ray.display.console import as_json, out, styled
 from d5ray.failures.exit_codes import EXIT_CODES, FAIL
-from d5ray.recipes.engine.parsing.options import Json
+from d5ray.recipes.engine.parsing.options import Json, NameOfAny, reading
 
 
 @reading
@@ -17,7 +17,6 @@ def check(
     Nothing in the folder is executed. Exit code 1: a rule is broken, or a file is not what it was when the
     run ended. It finds accidents and contradictions, not a careful liar.
     """
-    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.metrics.judge import run_series  # noqa: PLC0415
     from d5ray.metrics.record import manifest  # noqa: PLC0415
     from d5ray.recipes.engine.checking import checker, series_checker  # noqa: PLC0415
@@ -31,8 +30,13 @@ def check(
         broken, left = checker.violations(found), checker.unchecked(found)
     broken = [*(text for folder in folders for text in manifest.differences(folder)), *broken]
     if json:
-        run_tables.as_json({"run_id": found.name, "violations": broken, "unchecked": left})
+        as_json({"run_id": found.name, "violations": broken, "unchecked": left})
     else:
-        run_tables.checked(found, broken, left)
+        word, colour = ("FAIL", "red") if broken else ("SUCCESS", "green")
+        out().print(f"d5ray check  {found.name}", styled(f"  {word}", style=colour))
+        for text in broken:
+            out().print(f"! {text}")
+        for text in left:
+            out().print(f"· {text}", style="dim")
     if broken:
         raise typer.Exit(EXIT_CODES[FAIL])

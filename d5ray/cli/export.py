@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from d5ray.cli.run_names import NameOfAny, Trust, reading
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.recipes.engine.parsing import options
+from d5ray.recipes.engine.parsing.options import NameOfAny, Trust, reading
 
 
 @reading

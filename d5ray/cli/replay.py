@@ -2,9 +2,8 @@
 
 import typer
 
-from d5ray.cli.run_names import Name, Trust, reading
 from d5ray.failures.exit_codes import EXIT_CODES, FAIL
-from d5ray.recipes.engine.parsing.options import Json
+from d5ray.recipes.engine.parsing.options import Json, Name, Trust, reading
 
 
 @reading

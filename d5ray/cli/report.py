@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from d5ray.cli.run_names import reading
 from d5ray.recipes.engine.parsing import options
+from d5ray.recipes.engine.parsing.options import reading
 
 
 @reading

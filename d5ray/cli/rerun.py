@@ -1,10 +1,15 @@
 """`d5ray rerun`: a run once more, from its folder alone"""
 
+from typing import TYPE_CHECKING
+
 import typer
 
-from d5ray.cli.run_names import Name, Trust
+from d5ray.display.console import out, styled
 from d5ray.failures.exit_codes import EXIT_CODES, FAIL, INCONCLUSIVE
-from d5ray.recipes.engine.parsing.options import Address, Json
+from d5ray.recipes.engine.parsing.options import Address, Json, Name, Trust
+
+if TYPE_CHECKING:
+    from d5ray.recipes.engine.repeats.rerun_outcome import Rerun
 
 
 def rerun(run: Name, trust: Trust = False, address: Address = None, json: Json = False) -> None:
@@ -22,8 +27,20 @@ def rerun(run: Name, trust: Trust = False, address: Address = None, json: Json =
     if json:
         run_tables.as_json(result.row)
     else:
-        run_tables.rerun(result)
+        _show(result)
     if result.outcome == DIFFERS:
         raise typer.Exit(EXIT_CODES[FAIL])
     if result.outcome == OPEN:
         raise typer.Exit(EXIT_CODES[INCONCLUSIVE])
+
+
+def _show(result: "Rerun") -> None:
+    """Print if a run came out the same once more."""
+    word, colour = {"same": ("SAME", "green"), "differs": ("DIFFERS", "red")}.get(
+        result.outcome, ("INCONCLUSIVE", "yellow")
+    )
+    out().print(f"d5ray rerun  {result.run_id}  as {result.again}", styled(f"  {word}", style=colour))
+    bits = "to the last bit the same" if result.bits else f"losses differ by up to {result.losses:.1e}"
+    out().print(f"verdicts {result.verdicts[0]} and {result.verdicts[1]}; {bits}")
+    for reason in result.reasons:
+        out().print(f"! {reason}")

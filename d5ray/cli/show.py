@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from d5ray.cli.run_names import NameOfAny, reading
-from d5ray.recipes.engine.parsing.options import Json
+from d5ray.recipes.engine.parsing.options import Json, NameOfAny, reading
 
 
 @reading

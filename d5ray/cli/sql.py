@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from d5ray.checks import check_address, check_count
-from d5ray.cli.run_names import reading
 from d5ray.errors import ConfigurationError
 from d5ray.failures.exit_codes import INTERRUPTED
 from d5ray.recipes.engine.parsing import options
+from d5ray.recipes.engine.parsing.options import reading
 
 STATEMENT = re.compile(r"\S*\s|/\*|\(")  # how a query begins, and no name of a run does
 

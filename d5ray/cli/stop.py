@@ -6,9 +6,8 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from d5ray.cli.run_names import Name, reading
 from d5ray.errors import AccessError, AgentError, ConfigurationError
-from d5ray.recipes.engine.parsing.options import Json
+from d5ray.recipes.engine.parsing.options import Json, Name, reading
 
 if TYPE_CHECKING:
     from d5ray.metrics.record.reader import Run

@@ -1,10 +1,13 @@
 """Entries that kits add to catalogues of the core, which knows no kit by name"""
 
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Any, Final
+
+from d5ray.errors import ConfigurationError
 
 KITS: Final = "d5ray.kits"
 
@@ -38,3 +41,23 @@ def added(module: str) -> Callable[[str], Any]:
         return thing
 
     return get
+
+
+@cache
+def parts(catalogue: str) -> dict[str, Any]:
+    """The classes and functions that kits add to a catalogue, by name; their modules are imported."""
+    return {name: pkgutil.resolve_name(what) for name, what in brought(catalogue).items()}
+
+
+@contextmanager
+def kit_needed(by: str) -> Iterator[None]:
+    """Raise `ConfigurationError` for a module of a kit that is not there. by: what needs it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith(f"{KITS}."):
+            raise
+        kit = str(error.name).split(".")[2]
+        raise ConfigurationError(
+            f"{by} needs the kit {kit!r}, which this d5ray lacks: install one whose folder d5ray/kits has it"
+        ) from error

@@ -55,6 +55,12 @@ class Label:
         return f"{self.name}: {self.who}" if self.at else self.name
 
 
+def about_contenders(verdicts: Iterable[Verdict]) -> tuple[list[Verdict], list[Group]]:
+    """The criteria that are about contenders, and their tables."""
+    own = [verdict for verdict in verdicts if Label.of(verdict.metric).who]
+    return own, sections(own)
+
+
 def sections(verdicts: Iterable[Verdict]) -> list[Group]:
     """The criteria about contenders, in a table with its title for each two of them or for each metric."""
     made: dict[str, ConsoleTable] = {}

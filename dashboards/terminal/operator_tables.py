@@ -10,6 +10,7 @@ from typing import Any, Final, final
 import pyarrow as pa
 
 from d5ray.dashboards.numbers import count, number, size
+from d5ray.dashboards.terminal import contenders
 from d5ray.display.console import ConsoleTable, Group, lines, out, styled
 from d5ray.metrics.definitions import operator_calls
 from d5ray.metrics.definitions.operator_calls import (
@@ -210,6 +211,11 @@ def show(run: Run) -> None:
     for part in body(run):
         console.print(part)
     console.print(f"data  {run.folder}", f'sql  d5ray sql {run.name} "select …"', sep="   ")
+
+
+def tables_of(run: Run) -> list[Any]:
+    """What a run of `d5ray bench`, or of contenders, came to; nothing for others."""
+    return list(body(run)) or list(contenders.absolute(run.tables()))
 
 
 def body(run: Run) -> Iterator[Any]:

@@ -1,9 +1,7 @@
 """Output of commands in a terminal: the verdict, runs, tables, timings"""
 
 import json
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,33 +11,26 @@ import pyarrow.compute as pc
 from d5ray.dashboards.disturbances import disturbances
 from d5ray.dashboards.numbers import COLOURS, count, number
 from d5ray.dashboards.numbers import size as size
-from d5ray.dashboards.terminal import contenders, operator_tables
 from d5ray.display.console import (
-    BarColumn,
     ConsoleTable,
-    Field,
-    MofNCompleteColumn,
-    TimeRemainingColumn,
     err,
     lines,
     out,
-    progress,
     styled,
 )
 from d5ray.display.console import as_json as as_json
 from d5ray.metrics.definitions import asynchrony
 from d5ray.metrics.definitions.catalogue import metric_named
 from d5ray.metrics.judge.criteria import Verdict
-from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.judge.summary import summary
 from d5ray.metrics.record.store import Run
 from d5ray.metrics.views.run_labels import besides, in_words, label_of
 from d5ray.metrics.views.verdicts import estimators
+from d5ray.names.kits import parts
 
 if TYPE_CHECKING:
     from d5ray.actors.group.group import TrainingGroup
     from d5ray.dashboards.timeline.writing import Written
-    from d5ray.recipes.engine.repeats.rerun_outcome import Rerun
     from d5ray.replayer import Replay
 
 FEWEST_VALUES, MOST_OUTLIERS = 60, 0.1  # from that many values on, a larger share of outliers is told
@@ -80,28 +71,24 @@ def verdict(run: Run, verdicts: Sequence[Verdict], overall: str | None, other: s
     if row["stop_reason"]:
         style = "dim" if row["status"] == "completed" else "red"
         console.print(lines(f"{row['status']}: {row['stop_reason']}", style))
-    compared = [v for v in verdicts if contenders.Label.of(v.metric).who]
     known = tables["metrics"].to_pylist() if "metrics" in tables else []
-    if others := [v for v in verdicts if v not in compared]:
-        console.print(criteria(others))
-        if told := estimated(others, known):
+    # Of each: the criteria that it is for, and its tables of them.
+    own = [of(verdicts) for of in parts("tables of criteria").values()]
+    others = [v for v in verdicts if not any(v in some for some, _ in own)]
+    for some, sections in ((others, [criteria(others)]), *own):
+        for section in sections if some else ():
+            console.print(section)
+        if told := estimated(some, known):
             console.print(told, style="dim")
-    for section in contenders.sections(compared):
-        console.print(section)
-    if told := estimated(compared, known):
-        console.print(told, style="dim")
     stopped = row["stop_reason"] or "nothing"
     happened = [text for text in disturbances(tables["events"]) if stopped not in text]
     for note in [*happened, *notes(verdicts), *unsteady(tables, verdicts)]:
         console.print(f"! {note}", style="yellow")
-    if benched := list(operator_tables.body(run)):
-        for part in benched:
-            console.print(part)
-    elif absolute := contenders.absolute(tables):
-        for table in absolute:
-            console.print(table)
-    elif parts := breakdown(tables):
-        console.print(lines(parts))
+    measured = [part for of in parts("tables of a run").values() for part in of(run)]
+    for part in measured:
+        console.print(part)
+    if not measured and (times := breakdown(tables)):
+        console.print(lines(times))
         if apart := apartness(tables):
             console.print(apart)
     console.print(f"data  {run.folder}", f'sql  d5ray sql {run.name} "select …"', sep="   ")
@@ -122,18 +109,6 @@ def replay(result: "Replay") -> None:
         f"{count(result.operations, 'operation')} done again in their order; the parameters differ by "
         f"{result.difference:.1e} of their norm (at most {result.tolerance:.0e}): {what}"
     )
-
-
-def rerun(result: "Rerun") -> None:
-    """Print if a run came out the same once more."""
-    word, colour = {"same": ("SAME", "green"), "differs": ("DIFFERS", "red")}.get(
-        result.outcome, ("INCONCLUSIVE", "yellow")
-    )
-    out().print(f"d5ray rerun  {result.run_id}  as {result.again}", styled(f"  {word}", style=colour))
-    bits = "to the last bit the same" if result.bits else f"losses differ by up to {result.losses:.1e}"
-    out().print(f"verdicts {result.verdicts[0]} and {result.verdicts[1]}; {bits}")
-    for reason in result.reasons:
-        out().print(f"! {reason}")
 
 
 def output_files(files: Sequence[Path]) -> None:
@@ -159,16 +134,6 @@ def traced(file: Path, written: "Written") -> None:
             " goes on, --steps 0 takes all",
             style="yellow",
         )
-
-
-def checked(run: Run | RunSeries, broken: Sequence[str], unchecked: Sequence[str]) -> None:
-    """SUCCESS, or a line for every rule that is broken; and what was not checked."""
-    word, colour = ("FAIL", "red") if broken else ("SUCCESS", "green")
-    out().print(f"d5ray check  {run.name}", styled(f"  {word}", style=colour))
-    for text in broken:
-        out().print(f"! {text}")
-    for text in unchecked:
-        out().print(f"· {text}", style="dim")
 
 
 def criteria(verdicts: Sequence[Verdict]) -> ConsoleTable:
@@ -265,26 +230,6 @@ def apartness(tables: Mapping[str, pa.Table]) -> str | None:
         if value is not None:
             parts.append(f"{word} {value:.3g}")
     return "   ".join(parts) or None
-
-
-@contextmanager
-def rounds(title: str, total: int, *, show: bool) -> Iterator[Callable[[str], None]]:
-    """Gives a function that says what begins now; shown as a bar on a terminal, and not in a pipe.
-
-    Draws only when it is called: a thread that draws would disturb what is measured meanwhile.
-    """
-    columns = Field("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    bar = progress(*columns, show=show and sys.stderr.isatty(), auto_refresh=False)
-    task = bar.add_task(title, total=total)
-    begun = 0
-
-    def begin(what: str) -> None:
-        nonlocal begun
-        bar.update(task, description=f"{title}  {what}", completed=begun, refresh=True)
-        begun += 1
-
-    with bar:
-        yield begin
 
 
 def timings(seconds: Mapping[str, float]) -> None:

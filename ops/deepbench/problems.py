@@ -17,6 +17,7 @@ from d5ray.operators.nodes.node import Node
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.deepbench.convolutions import LAYERS
 from d5ray.ops.problem import FORWARD, TRAINING, Problem
+from d5ray.ops.problem import gemm as gemm
 
 MODES: Final = ("training", "inference")
 GROUPS: Final = ("gemm", "conv", "rnn")
@@ -49,23 +50,6 @@ def problems(mode: str, groups: Iterable[str] = GROUPS, dtype: Any = "float32") 
 
 
 # -- products ------------------------------------------------------------------------------------------------
-
-
-def gemm(m: int, n: int, k: int, transposed: str, dtype: Any = "float32") -> Problem:
-    """C (m, n) = op(A) (m, k) · op(B) (k, n)."""
-    a = TensorDescriptor(dtype, (k, m) if transposed[0] == "T" else (m, k))
-    b = TensorDescriptor(dtype, (n, k) if transposed[1] == "T" else (k, n))
-    flags = {"transA": int(transposed[0] == "T"), "transB": int(transposed[1] == "T")}
-    return Problem(
-        name=f"gemm {m}×{n}×{k} {transposed}",
-        group="gemm",
-        node=Node("Gemm", ("a", "b"), ("c",), flags),
-        inputs=(a, b),
-        output=TensorDescriptor(dtype, (m, n)),
-        forward_flops=2 * m * n * k,
-        batch=1,
-        origin=(m, n, k, transposed),
-    )
 
 
 def _training_gemms() -> Iterator[Gemm]:

@@ -17,6 +17,7 @@ from d5ray.failures.tracebacks import keep
 from d5ray.failures.unloadable import named
 from d5ray.identity import checkout
 from d5ray.identity.shadowing import check_shadowing
+from d5ray.names.kits import kit_needed
 
 PARTS = ("FIXED", "MUTABLE", "METRICS")
 LISTED: Final = "LISTED"  # what a recipe's file says of itself for `d5ray list`: its group, and what it takes
@@ -70,7 +71,8 @@ def load(name_or_path: str) -> ModuleType:
     """The module of a recipe; `ConfigurationError` if there is none, or it does not have the three parts."""
     path = Path(name_or_path)
     if name_or_path in (names := shipped()):
-        module = importlib.import_module(f"d5ray.recipes.{name_or_path}")
+        with kit_needed(f"the recipe {name_or_path}"):
+            module = importlib.import_module(f"d5ray.recipes.{name_or_path}")
     elif os.path.isdir(name_or_path):  # noqa: PTH112 - a name that is too long for a file is no folder
         module = _from_folder(path)
     elif name_or_path.endswith(".py") or "/" in name_or_path:
@@ -194,7 +196,8 @@ def _from_file(path: Path) -> ModuleType:
 def _said(path: Path) -> Iterator[None]:
     """Says of what a recipe's file raises while it is loaded whose it is, and where."""
     try:
-        yield
+        with kit_needed("it"):
+            yield
     except D5Error as error:
         raise ConfigurationError(f"the recipe {path}: {error}") from error
     except SystemExit as error:

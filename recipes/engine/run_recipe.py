@@ -2,11 +2,11 @@
 
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pyarrow.compute as pc
@@ -20,9 +20,9 @@ from d5ray.failures.program_state import as_before
 from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.record import manifest
 from d5ray.metrics.record.store import Run
+from d5ray.names.kits import parts
 from d5ray.recipes.engine.parsing.texts import settings_of
 from d5ray.recipes.engine.recipe import Recipe, Result
-from d5ray.recipes.engine.repeats.seeds import MOST_SEEDS
 
 FRAMEWORK_IMPORT = "  of which framework import"  # in `TrainingGroup.startup_seconds`
 
@@ -46,7 +46,6 @@ def run_recipe(
     from, or "auto", see `launch`.
     """
     from d5ray.recipes.engine import runner  # noqa: PLC0415 - imports Ray
-    from d5ray.recipes.engine.repeats import seeds as several  # noqa: PLC0415
 
     check_count("seeds", seeds)
     check_kind("name", name, str | None, "a text")
@@ -60,8 +59,18 @@ def run_recipe(
                 f"seeds={seeds} and resume={resume!r} exclude each other: give one of them"
             )
         if seeds != 1:
-            return several.run(recipe, seeds, address=address, quiet=quiet)
+            return _several()(recipe, seeds, address=address, quiet=quiet)
         return runner.run(recipe, address=address, quiet=quiet, resume=resume)
+
+
+def _several() -> Callable[..., Result]:
+    """What runs a recipe with several seeds. Raises `ConfigurationError` where no kit brings it."""
+    for run_all in parts("several seeds").values():
+        return cast("Callable[..., Result]", run_all)
+    raise ConfigurationError(
+        "several seeds need a kit that repeats recipes, and d5ray/kits has none: run them one by one, "
+        "with --seed"
+    )
 
 
 # -- by the words of a command -------------------------------------------------------------------------------
@@ -78,7 +87,7 @@ class Way:
 
     def check(self) -> None:
         """Raise `ConfigurationError` unless it is one way, not two."""
-        check_count("seeds", self.seeds, 1, MOST_SEEDS)
+        check_count("seeds", self.seeds)
         if self.seeds == 1:
             return
         if self.resume is not None:
@@ -104,12 +113,11 @@ def run(recipe: Recipe, way: Way, address: str | None, json: bool, timings: bool
     """Run a recipe and show what it came to; the command's exit code."""
     way.check()
     from d5ray.recipes.engine import runner  # noqa: PLC0415 - imports Ray
-    from d5ray.recipes.engine.repeats import seeds as several  # noqa: PLC0415
 
     begin = float(psutil.Process().create_time())
     imports = time.time() - begin
     if way.seeds > 1:
-        result = several.run(recipe, way.seeds, address=address, quiet=json)
+        result = _several()(recipe, way.seeds, address=address, quiet=json)
     else:
         result = runner.run(
             recipe, address=address, quiet=json, resume=way.resume, flight=way.flight, faults=way.faults

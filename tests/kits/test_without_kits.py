@@ -41,7 +41,16 @@ experiment = d5.Experiment(
 with d5.simulate(experiment) as group:
     group.train(epochs=4)
     assert d5.metrics.TestAccuracy().estimate(group.tables()).value > 0.8
-from d5ray.cli.app import app
+from d5ray.cli.app import COMMANDS
+from d5ray.recipes.engine import library
+
+assert "run" in COMMANDS and "compare" not in COMMANDS
+try:
+    library.load("optimizer_comparison")
+except d5.D5Error as error:
+    assert "the recipe optimizer_comparison needs the kit 'laboratory'" in str(error), error
+else:
+    raise AssertionError("a comparison without the kit that makes it")
 assert not (there := [name for name in sys.modules if name.startswith("d5ray.kits.")]), there
 """
 

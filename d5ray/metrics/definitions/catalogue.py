@@ -1,6 +1,5 @@
 """The metrics that d5ray measures itself, and the catalogue of them by name."""
 
-import pkgutil
 from itertools import pairwise
 from typing import Any, final
 
@@ -59,7 +58,7 @@ from d5ray.metrics.statistics.estimates import (
 )
 from d5ray.metrics.statistics.intervals import Estimate
 from d5ray.metrics.statistics.time_series import Quotient
-from d5ray.names.kits import brought
+from d5ray.names.kits import parts
 
 
 @final
@@ -235,7 +234,7 @@ CATALOGUE: dict[str, type[Metric]] = {
         Imbalance, InferenceTime, ProcessorUtilisation, ProcessUtilisation, DeviceUtilisation,
         ProcessPeakMemory, DevicePeakMemory, ControlGroupPeakMemory,
         NodeTime, ProcessorEnergy, MemoryEnergy, DeviceEnergy, Energy, EnergyAboveIdle,
-        *map(pkgutil.resolve_name, brought("metrics").values()),
+        *parts("metrics").values(),
     )
 }  # fmt: skip
 

@@ -16,7 +16,6 @@ from typing import Any, Final, final
 
 import pyarrow.compute as pc
 
-from d5ray.errors import ConfigurationError, nearest
 from d5ray.metrics.definitions.exchanges import ALLREDUCE_TIME, AllreduceTime
 from d5ray.metrics.definitions.rates import SAMPLE_RATE
 from d5ray.metrics.definitions.side_by_side import (
@@ -108,12 +107,18 @@ OF_OPERATORS: Final[Mapping[str, type[OfAContender]]] = {
     )
 }  # fmt: skip
 
+
+def allreduce_time(scope: str) -> AllreduceTime:
+    """The metric of a scope that has the size in it."""
+    return AllreduceTime(scope, "")
+
+
 # By the metric, from whom and at what to its estimate. One of them is what a run of `d5ray bench` has timed.
 TIMES: Final[Mapping[str, Callable[[str], OfAContender]]] = {
     OPERATOR_TIME: OperatorTime,
     NETWORK_TIME: NetworkTime,
     LOADING_TIME: LoadingTime,
-    ALLREDUCE_TIME: lambda scope: AllreduceTime(scope, ""),
+    ALLREDUCE_TIME: allreduce_time,
 }
 
 
@@ -126,20 +131,6 @@ def operator_rows() -> list[dict[str, Any]]:
 def timed_by(job: Mapping[str, Any]) -> str:
     """The metric that a run of `d5ray bench` has timed, by the description of its job."""
     return str(job.get("metric", OPERATOR_TIME))
-
-
-def is_timed(label: str) -> bool:
-    """True for the label of a time, `operator_time(contender=torch gemm 1×1×1 NN)`."""
-    name, called, _ = label.partition("(contender=")
-    return bool(called) and name in TIMES
-
-
-def labelled(label: str) -> OfAContender:
-    """The metric that has this label, `operator_time(contender=torch gemm 1×1×1 NN)`."""
-    name, _, rest = label.partition("(contender=")
-    if name not in TIMES:
-        raise ConfigurationError(f"there is no metric {label!r} of operators: {nearest(name, TIMES)}")
-    return TIMES[name](rest.removesuffix(")"))
 
 
 def times_of_operators(run: RunTables) -> dict[str, float]:

@@ -8,7 +8,6 @@ from typing import Final, final
 from d5ray.checks import check_number
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.catalogue import CATALOGUE, metric_named
-from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME, times_of_operators
 from d5ray.metrics.judge import run_series
 from d5ray.metrics.judge.comparable import incomparable
 from d5ray.metrics.judge.differences import BAD, TOLERANCE, MetricDifference, Together, together
@@ -16,8 +15,9 @@ from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.metrics.statistics.familywise import FAMILY_LEVEL
 from d5ray.metrics.views import notebook_comparison
 from d5ray.metrics.views.run_labels import Row, differences, in_words, place_of
+from d5ray.names.kits import brought, parts
 
-METRICS: Final = (*CATALOGUE, OPERATOR_TIME)
+METRICS: Final = (*CATALOGUE, *brought("several values of a run"))
 PASSING = ("load_average", "ray_memory_bytes", "ray_object_store_bytes")  # facts that differ always
 MOST_SHOWN = 60  # characters of a value
 
@@ -147,11 +147,12 @@ def _differing(first: Sequence[Row], second: Sequence[Row]) -> tuple[tuple[str, 
 
 
 def _values(run: Run, metrics: Iterable[str]) -> dict[str, float]:
-    """The value of each metric that a run measured; of operators, that of each of them."""
+    """The value of each metric that a run measured; of what has several, such as operators, each of them."""
     tables, estimates = run.tables(), dict[str, float | None]()
+    several = parts("several values of a run")
     for metric in metrics:
-        if metric == OPERATOR_TIME:
-            estimates |= times_of_operators(tables)
+        if metric in several:
+            estimates |= several[metric](tables)
         else:
             estimates[metric] = metric_named(metric).estimate(tables).value
     return {metric: value for metric, value in estimates.items() if value is not None}

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from d5ray.metrics.definitions.catalogue import metric_named
-from d5ray.metrics.definitions.operator_calls import is_timed, labelled
 from d5ray.metrics.judge.criteria import Metric
 from d5ray.metrics.statistics.estimates import FEWEST_RUNS
 from d5ray.metrics.statistics.familywise import FAMILY_LEVEL, adjusted_levels
 from d5ray.metrics.statistics.intervals import Values, median_interval, median_log_ratio
+from d5ray.names.kits import brought, parts
 
 Together = Literal["worse", "not worse", "inconclusive"]
 Floats = npt.NDArray[np.float64]
@@ -96,7 +96,12 @@ def _towards_worse(metric: str, one: Floats, other: Floats, as_ratio: bool) -> F
 
 
 def _kind(metric: str) -> Metric:
-    return labelled(metric) if is_timed(metric) else metric_named(metric)
+    """The metric with this name, or of a contender with this label, `operator_time(contender=torch …)`."""
+    name, called, rest = metric.partition("(contender=")
+    if called and name in brought("metrics of contenders"):
+        kind: Metric = parts("metrics of contenders")[name](rest.removesuffix(")"))
+        return kind
+    return metric_named(metric)
 
 
 def judged(metric: str, first: Values, second: Values, tolerance: float) -> MetricDifference:

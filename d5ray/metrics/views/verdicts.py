@@ -1,7 +1,6 @@
 """A run's verdict: as it was given, or as it would be given now"""
 
 import json
-import pkgutil
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ from d5ray.metrics.definitions.utilisation import ModelFlopUtilisation, TokensPe
 from d5ray.metrics.judge.criteria import Criterion, Metric, Verdict
 from d5ray.metrics.record.schema import TABLES, checked, table_of
 from d5ray.metrics.views.view import RunView
-from d5ray.names.kits import brought
+from d5ray.names.kits import parts
 
 KNOWN: dict[str, type[Metric]] = CATALOGUE | {
     metric.name: metric
@@ -26,7 +25,7 @@ KNOWN: dict[str, type[Metric]] = CATALOGUE | {
         InferenceLatency,
         TokensPerSecond,
         ModelFlopUtilisation,
-        *map(pkgutil.resolve_name, brought("metrics of other metrics").values()),
+        *parts("metrics of other metrics").values(),
     )
 }
 OPEN: Final = "INCONCLUSIVE"

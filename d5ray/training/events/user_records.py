@@ -6,8 +6,8 @@ from typing import Any, Final
 from d5ray.checks import check_count, check_text, shown
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.catalogue import CATALOGUE
-from d5ray.metrics.definitions.operator_calls import OPERATOR_TIME
 from d5ray.names.kits import brought
+from d5ray.networks.events.operator_times import METRIC as OPERATOR_TIME
 
 LONGEST: Final = 200  # characters of a name
 # Events of the user's own may record these, for the metrics that read them.

@@ -10,7 +10,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.utilisation import MODEL_FLOPS, PEAK, TOKENS
 from d5ray.operators.framework import Framework, framework_of
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
-from d5ray.ops.deepbench import problems
+from d5ray.ops.problem import gemm
 from d5ray.training.datasets.samples import IGNORED, Shape
 from d5ray.training.events.event import Event
 from d5ray.training.events.moment import Moment
@@ -80,7 +80,7 @@ def peak_flop_rate(framework: Framework, dtype: str) -> float:
 
     best = 0.0
     for size in SIZES:
-        problem = problems.gemm(size, size, size, "NN", dtype)
+        problem = gemm(size, size, size, "NN", dtype)
         call = problem.call(framework, array)
         seconds = min(_seconds(call, framework) for _ in range(PRODUCTS))
         best = max(best, problem.flops / seconds)

@@ -18,7 +18,7 @@ from d5ray.actors.group.run_row import RunOrigin, new_run_id, run_row
 from d5ray.actors.remote import SETUP_SECONDS
 from d5ray.actors.session import session
 from d5ray.actors.shipping import ship
-from d5ray.dashboards.terminal import operator_tables, run_tables
+from d5ray.dashboards.terminal import operator_tables
 from d5ray.errors import AgentError, first_line
 from d5ray.metrics.definitions.catalogue import catalogue_rows
 from d5ray.metrics.definitions.operator_calls import (
@@ -37,6 +37,7 @@ from d5ray.metrics.record.schema import table_of
 from d5ray.ops.counting.measurable import Measurable
 from d5ray.recipes.engine.bench.bench import Bench, Team
 from d5ray.recipes.engine.bench.plan import MEMORY_SHARE, MeasurementPlan, fitting, what_was_short
+from d5ray.recipes.engine.comparisons.rounds import progress_of
 
 GRACE_SECONDS: Final = 300.0  # beyond what is planned, until a call is given up
 LEAST_ROUND_SECONDS: Final = 1.0
@@ -155,7 +156,7 @@ class Measuring:
 
     def _rounds(self, end: float) -> None:
         number = 0
-        with run_tables.rounds(self._bench.title, self._bench.processes, show=not self._quiet) as show:
+        with progress_of(self._bench.title, self._bench.processes, show=not self._quiet) as show:
             while number < self._processes and time.monotonic() < end:
                 show(f"round {number + 1} of {self._processes}")
                 left = (end - time.monotonic()) / (self._processes - number)

@@ -6,10 +6,13 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from d5ray.checks import check_count
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, nearest
 from d5ray.identity.canonical import canonical
+from d5ray.metrics.definitions.catalogue import CATALOGUE
+from d5ray.metrics.judge.criteria import Criterion
 from d5ray.metrics.statistics.sequential_stopping import SequentialStopping
 from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender
+from d5ray.recipes.engine.parsing.measured import contenders_in
 
 if TYPE_CHECKING:
     from d5ray.actors.session.session import Session
@@ -83,6 +86,25 @@ class ComparisonJob(ABC):
     def describe(self) -> dict[str, Any]:
         """The job as JSON data."""
         return {f.name: canonical(getattr(self, f.name)) for f in fields(self)}
+
+    def check_criterion(self, criterion: Criterion) -> None:
+        """Raise `ConfigurationError` for a criterion that no row of this job could decide."""
+        metric, names = criterion.metric, [contender.name for contender in self.contenders()]
+        if CATALOGUE.get(metric.name) is type(metric):
+            raise ConfigurationError(
+                f"METRICS has {metric.label}, which does not say which contender it is about, but the recipe "
+                f"measures several side by side, {', '.join(names)}: take a metric that names one, such as "
+                "StepTimeOf(contender)"
+            )
+        for wanted in contenders_in(metric).values():
+            if not any(
+                name == wanted or name.startswith((f"{wanted}, ", f"{wanted}[", f"{wanted} "))
+                for name in names
+            ):
+                raise ConfigurationError(
+                    f"METRICS has {metric.label}, but no contender is called {wanted!r}: "
+                    f"{nearest(wanted, names)}"
+                )
 
     def datasets(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
         """The data sets that are trained on, as name and options, by what tells several of them apart."""

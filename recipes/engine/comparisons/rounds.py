@@ -2,13 +2,16 @@
 
 import math
 import platform
+import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from d5ray.actors.group.run_row import RunOrigin, new_run_id, run_row
-from d5ray.dashboards.terminal import run_tables
+from d5ray.display.console import BarColumn, Field, MofNCompleteColumn, TimeRemainingColumn, progress
 from d5ray.errors import RayLost, StorageError
 from d5ray.metrics.definitions.catalogue import catalogue_rows
 from d5ray.metrics.definitions.side_by_side import FAILED, UNAVAILABLE, scope_of
@@ -100,7 +103,7 @@ def _measure(
     # Within the run's folder, so that even a killed driver leaves nothing elsewhere.
     kept = tempfile.TemporaryDirectory(prefix="measured-", dir=writer.folder, ignore_cleanup_errors=True)
     try:
-        with kept as folder, run_tables.rounds(job.name, len(turns), show=not quiet) as begin:
+        with kept as folder, progress_of(job.name, len(turns), show=not quiet) as begin:
             for number, (pair, contender) in enumerate(turns):
                 if (
                     number
@@ -202,3 +205,23 @@ def _metric_rows(recipe: Recipe) -> list[dict[str, Any]]:
 def _metric_row(metric: Metric) -> dict[str, Any]:
     columns = ("unit", "direction", "kind", "aggregation", "description")
     return {"name": metric.label} | {column: getattr(metric, column) for column in columns}
+
+
+@contextmanager
+def progress_of(title: str, total: int, *, show: bool) -> Iterator[Callable[[str], None]]:
+    """Gives a function that says what begins now; shown as a bar on a terminal, and not in a pipe.
+
+    Draws only when it is called: a thread that draws would disturb what is measured meanwhile.
+    """
+    columns = Field("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    bar = progress(*columns, show=show and sys.stderr.isatty(), auto_refresh=False)
+    task = bar.add_task(title, total=total)
+    begun = 0
+
+    def begin(what: str) -> None:
+        nonlocal begun
+        bar.update(task, description=f"{title}  {what}", completed=begun, refresh=True)
+        begun += 1
+
+    with bar:
+        yield begin

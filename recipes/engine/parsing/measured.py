@@ -11,11 +11,9 @@ from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import Experiment
 from d5ray.metrics.definitions import resources
 from d5ray.metrics.definitions.asynchrony import ConsensusDistance
-from d5ray.metrics.definitions.catalogue import CATALOGUE
 from d5ray.metrics.definitions.utilisation import MODEL_FLOPS, PEAK, TOKENS
 from d5ray.metrics.judge.criteria import Criterion, Metric
 from d5ray.names.kits import brought
-from d5ray.recipes.engine.comparisons.comparison_job import ComparisonJob
 from d5ray.training.events.inference import INFERENCE_TIME
 
 CONTENDERS = ("ours", "base", "contender")  # fields of a metric that name one
@@ -35,8 +33,8 @@ def check_measured(criteria: Iterable[Criterion], job: object) -> None:
     for criterion in criteria:
         if isinstance(job, Experiment):
             _of_experiment(criterion, job)
-        elif isinstance(job, ComparisonJob):
-            _of_contenders(criterion, job)
+        elif hasattr(job, "check_criterion"):
+            job.check_criterion(criterion)
 
 
 def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
@@ -45,7 +43,7 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
         raise ConfigurationError(
             f"METRICS has {criterion}, which nothing can reach: {metric.name} is at most {metric.highest:g}"
         )
-    if (named := _named(metric)) and type(metric).__module__.startswith("d5ray."):
+    if (named := contenders_in(metric)) and type(metric).__module__.startswith("d5ray."):
         raise ConfigurationError(
             f"METRICS has {metric.label}, which compares contenders ({', '.join(named)}), but the recipe "
             "trains one experiment: take a metric such as StepTime(), or a job such as StepTimes"
@@ -100,25 +98,7 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
             )
 
 
-def _of_contenders(criterion: Criterion, job: ComparisonJob) -> None:
-    names = [contender.name for contender in job.contenders()]
-    if CATALOGUE.get(criterion.metric.name) is type(criterion.metric):
-        raise ConfigurationError(
-            f"METRICS has {criterion.metric.label}, which does not say which contender it is about, but the "
-            f"recipe measures several side by side, {', '.join(names)}: take a metric that names one, such "
-            "as StepTimeOf(contender)"
-        )
-    for wanted in _named(criterion.metric).values():
-        if not any(
-            name == wanted or name.startswith((f"{wanted}, ", f"{wanted}[", f"{wanted} ")) for name in names
-        ):
-            raise ConfigurationError(
-                f"METRICS has {criterion.metric.label}, but no contender is called {wanted!r}: "
-                f"{nearest(wanted, names)}"
-            )
-
-
-def _named(metric: Metric) -> dict[str, str]:
+def contenders_in(metric: Metric) -> dict[str, str]:
     """The contenders that a metric names, by field."""
     values: dict[str, Any] = {field.name: getattr(metric, field.name) for field in fields(metric)}
     return {name: value for name, value in values.items() if name in CONTENDERS and isinstance(value, str)}

@@ -1,6 +1,8 @@
-"""Options that several commands have, and what is read from their words: files, durations, defaults"""
+"""Arguments that several commands have, and what is read from their words: files, durations, defaults"""
 
+import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -8,11 +10,16 @@ import typer
 
 from d5ray.checks import check_address, check_source, check_target
 from d5ray.errors import ConfigurationError
+from d5ray.failures import unforeseen
 
 LONGEST_SECONDS: Final = 30 * 86400.0
 PLAIN: Final[dict[str, Any]] = {"add_completion": False, "rich_markup_mode": None}  # so without Rich
 UNITS: Final = {"": 1.0, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 
+Name = Annotated[str, typer.Argument(metavar="RUN", help="A run's name, the beginning of one, or 'last'.")]
+NameOfAny = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run or a series: a name, the beginning of one, or 'last'.")
+]
 NameOrPath = Annotated[
     str,
     typer.Argument(
@@ -55,8 +62,23 @@ Planned = Annotated[
         help="What happens to the run by plan, such as 'kill(agent=1, at_step=3)'.",
     ),
 ]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Run the code that lies in the folder, whoever made it.")
+]
 Json = Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")]
 Timings = Annotated[bool, typer.Option("--timings", help="Show where the time to the first step went.")]
+
+
+def reading(shown: Callable[..., None]) -> Callable[..., None]:
+    """A command that shows what is stored: what is wrong with that is an error which names it."""
+
+    @functools.wraps(shown)
+    def checked(**given: Any) -> None:
+        names = [given[name] for name in ("run", "first", "second") if given.get(name)]
+        with unforeseen.reading(*(names or given.get("runs") or ["the runs"])):
+            shown(**given)
+
+    return checked
 
 
 def source(param: typer.CallbackParam, path: Path | None) -> Path | None:
