@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from d5ray.checks import check_count, check_number
-from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
+from d5ray.kits.laboratory.comparisons import processes
+from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
 
 if TYPE_CHECKING:
     from d5ray.actors.session.session import Session

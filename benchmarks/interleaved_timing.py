@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from time import perf_counter
 
-from d5ray.recipes.engine.comparisons.timing import FEWEST, MOST, SAMPLE_SECONDS, Times
+from d5ray.kits.laboratory.comparisons.timing import FEWEST, MOST, SAMPLE_SECONDS, Times
 
 Timer = Callable[[int], float]  # makes that many calls, and gives the mean of their seconds
 

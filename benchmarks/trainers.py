@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from benchmarks.step_times import StepTimes
 from d5ray.distributed.optimizers.local_sgd import LocalSGD
+from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
 from d5ray.metrics.definitions.catalogue import StepTime, TestAccuracy, Throughput, TrainingLoss
-from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
 from d5ray.training.events.event import Event
 
 if TYPE_CHECKING:

@@ -1,7 +1,9 @@
 """d5ray: Deep500 reborn on Ray. What one runs, reads, subclasses and catches; all else is in namespaces."""
 
 from d5ray.identity.links import check
+from d5ray.names.kits import answer_to_names_of_before
 from d5ray.names.lazy import lazily
 
 check(__path__[0])
+answer_to_names_of_before()
 __getattr__, __dir__ = lazily(__name__)

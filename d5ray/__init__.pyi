@@ -47,6 +47,7 @@ from d5ray.errors import OperatorError as OperatorError
 from d5ray.errors import PeerLost as PeerLost
 from d5ray.errors import ValidationError as ValidationError
 from d5ray.experiment import Experiment as Experiment
+from d5ray.kits.laboratory.tuning.tune import tune as tune
 from d5ray.kits.parallel.mesh.mesh import Mesh as Mesh
 from d5ray.metrics.exports.catalogue import export as export
 from d5ray.metrics.judge.criteria import Metric as Metric
@@ -66,7 +67,6 @@ from d5ray.operators.nodes.node import Node as Node
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor as TensorDescriptor
 from d5ray.operators.tensors.tensordesc import tensordesc as tensordesc
 from d5ray.recipes.engine.run_recipe import run_recipe as run_recipe
-from d5ray.recipes.engine.tuning.tune import tune as tune
 from d5ray.replayer import replay as replay
 from d5ray.simulator import simulate as simulate
 from d5ray.training.batches.batch import Batch as Batch

@@ -8,9 +8,9 @@ gradients fall alike (Smith, Kindermans, Ying, Le, arXiv:1711.00489), in fewer u
 """
 
 import d5ray as d5
-from d5ray.metrics.definitions.trainings import AccuracyDifference, TrainingTimeRatio, UpdatesRatio
+from d5ray.kits.laboratory.jobs.trainings import Training, Trainings
+from d5ray.kits.laboratory.metrics.trainings import AccuracyDifference, TrainingTimeRatio, UpdatesRatio
 from d5ray.recipes.engine.command import main
-from d5ray.recipes.jobs.trainings import Training, Trainings
 
 LISTED = ("compare", "5 minutes")  # by `d5ray list`; on two cores
 

@@ -18,9 +18,9 @@ from d5ray.distributed.compression.reductions import Reduction, ScatterReduce
 from d5ray.distributed.compression.sparse_allreduce import SparseAllreduce
 from d5ray.distributed.compression.stochastic import QSGD
 from d5ray.distributed.compression.top_k import TopK
-from d5ray.metrics.definitions.exchanges import GradientExchangeSpeedup
+from d5ray.kits.laboratory.jobs.gradient_exchanges import MATRIX, Averaged, GradientExchanges
+from d5ray.kits.laboratory.metrics.exchanges import GradientExchangeSpeedup
 from d5ray.recipes.engine.command import main
-from d5ray.recipes.jobs.gradient_exchanges import MATRIX, Averaged, GradientExchanges
 
 LISTED = ("scale", "8 minutes")  # by `d5ray list`; on two cores
 

@@ -14,10 +14,10 @@ the profile.
 """
 
 import d5ray as d5
-from d5ray.metrics.judge.performance_profiles import PerformanceScore
+from d5ray.kits.laboratory.jobs.contest import Contest
+from d5ray.kits.laboratory.jobs.workloads import Workload
+from d5ray.kits.laboratory.metrics.performance_profiles import PerformanceScore
 from d5ray.recipes.engine.command import main
-from d5ray.recipes.jobs.contest import Contest
-from d5ray.recipes.jobs.workloads import Workload
 
 LISTED = ("compare", "23 minutes")  # by `d5ray list`; on two cores
 

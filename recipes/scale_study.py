@@ -22,10 +22,10 @@ Two and four real agents exchange the same gradient; their formula has the laten
 """
 
 import d5ray as d5
-from d5ray.metrics.definitions.simulations import HighestPredictionRatio, LowestPredictionRatio
+from d5ray.kits.laboratory.jobs.scaled import ALGORITHMS
+from d5ray.kits.laboratory.jobs.scaling import ScaleStudy
+from d5ray.kits.laboratory.metrics.simulations import HighestPredictionRatio, LowestPredictionRatio
 from d5ray.recipes.engine.command import main
-from d5ray.recipes.jobs.scaled import ALGORITHMS
-from d5ray.recipes.jobs.scaling import ScaleStudy
 
 LISTED = ("scale", "7 minutes")  # by `d5ray list`; on two cores
 

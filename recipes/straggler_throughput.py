@@ -15,9 +15,9 @@ processes, forwards and backwards in turn; a simulation gives the same in every 
 """
 
 import d5ray as d5
-from d5ray.metrics.definitions.rates import SampleRateRatio
+from d5ray.kits.laboratory.jobs.stragglers import OnCores, OnDevices, Simulated, StragglerRates
+from d5ray.kits.laboratory.metrics.rates import SampleRateRatio
 from d5ray.recipes.engine.command import main
-from d5ray.recipes.jobs.stragglers import OnCores, OnDevices, Simulated, StragglerRates
 
 LISTED = ("scale", "12 minutes")  # by `d5ray list`; on two cores
 

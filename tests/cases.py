@@ -17,8 +17,8 @@ import pytest
 MOST = 8  # cases of a test in `make test`
 MOST_FULL = 100  # in `make test-full`
 DEAR = (  # seconds a test, with a Ray of their own or a whole network to compile
-    "tests/actors/", "tests/archive/", "tests/commands/", "tests/docs/", "tests/recipes/",
-    "tests/frameworks/test_jax_executor.py", "tests/frameworks/test_keras_executor.py",
+    "tests/actors/", "tests/archive/", "tests/commands/", "tests/docs/", "tests/kits/laboratory/",
+    "tests/recipes/",    "tests/frameworks/test_jax_executor.py", "tests/frameworks/test_keras_executor.py",
 )  # fmt: skip
 WEEKS = 4  # after which each of these has run
 WEEK = "D5RAY_TEST_WEEK"  # a variable by which an earlier week's draw comes again

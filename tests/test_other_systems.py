@@ -62,7 +62,7 @@ REFUSALS = """
     from d5ray.dashboards.terminal import doctor
     from d5ray.distributed.communicators.shared_memory.segments import supported
     from d5ray.errors import ConfigurationError
-    from d5ray.recipes.engine.chaos.campaign import campaign
+    from d5ray.kits.laboratory.chaos.campaign import campaign
 
     def refused(call):
         try:

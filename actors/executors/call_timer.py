@@ -13,12 +13,11 @@ import pyarrow as pa
 
 from d5ray.actors.metrics.exporter import MetricsExporter, silent
 from d5ray.errors import first_line
-from d5ray.metrics.definitions.operator_calls import BYTE_RATE, FLOP_RATE, OF_OPERATORS
-from d5ray.metrics.definitions.rates import SAMPLE_RATE
+from d5ray.metrics.definitions.catalogue import Throughput
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.operators.framework import Call
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
-from d5ray.ops.counting.measurable import Measurable
+from d5ray.ops.counting.measurable import BYTE_RATE, FLOP_RATE, UNITS, Measurable
 
 WARMUPS: Final = 2  # calls before anything counts: the first compiles, chooses an algorithm, fills caches
 FEWEST, MOST = 5, 100  # values of a problem in one process
@@ -71,8 +70,8 @@ class CallTimer:
             attempt=attempt,
             send=exporter.watched(self._batches.append),
         )
-        for name, kind in OF_OPERATORS.items():
-            self._recorder.declare(name, kind.unit)
+        for name, unit in (UNITS | {Throughput.name: Throughput.unit}).items():
+            self._recorder.declare(name, unit)
         exporter.start()
 
     def measure(
@@ -91,7 +90,7 @@ class CallTimer:
         keep: the call, for the next time that the problem is measured; its rows are numbered on.
         The first calls are recorded as warm-up. What cannot be done gives a row without a value and a reason.
         """
-        scope, began = f"{self._contender} {problem.name}", perf_counter()
+        scope, began = self._scope(problem), perf_counter()
         try:
             call = self._kept.get(problem.name) or made()
             if keep:
@@ -126,17 +125,22 @@ class CallTimer:
 
     def values(self, problem: Measurable, values: list[float], loops: int) -> None:
         """Rows of the times of calls, and of the rates that are known."""
-        scope = f"{self._contender} {problem.name}"
+        scope = self._scope(problem)
         for step, value in self._numbered(scope, "run", values):
             rates = {
                 problem.metric: value,
                 FLOP_RATE: problem.flops / value,  # 0 where they are not known
                 BYTE_RATE: problem.moved_bytes / value,
-                SAMPLE_RATE: problem.batch / value if problem.level in (1, 2) else 0.0,
+                Throughput.name: problem.batch / value if problem.level in (1, 2) else 0.0,
             }
             for metric, each in rates.items():
                 if each:
                     self.row(metric, each, step, scope, loops=loops, level=problem.level)
+
+    def _scope(self, problem: Measurable) -> str:
+        """The scope of a problem's rows, for which its time is declared."""
+        self._recorder.declare(problem.metric, "s")
+        return f"{self._contender} {problem.name}"
 
     def _numbered(self, scope: str, phase: str, values: list[float]) -> Iterator[tuple[int, float]]:
         """The values with their steps, which go on from the last time."""
@@ -149,7 +153,7 @@ class CallTimer:
         self._recorder.record(
             problem.metric,
             None,
-            scope=f"{self._contender} {problem.name}",
+            scope=self._scope(problem),
             level=problem.level,
             rep=self._attempt,
             status=f"unavailable: {reason}",

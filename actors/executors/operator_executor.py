@@ -14,10 +14,9 @@ from d5ray.actors.executors.call_timer import CallTimer, random_values, timed
 from d5ray.actors.executors.call_timer import ProblemTiming as ProblemTiming
 from d5ray.actors.metrics.exporter import MetricsExporter
 from d5ray.errors import first_line
-from d5ray.metrics.definitions.operator_calls import PEAK_BYTE_RATE, PEAK_FLOP_RATE
 from d5ray.operators.framework import Framework, class_named
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
-from d5ray.ops.counting.measurable import Computation
+from d5ray.ops.counting.measurable import PEAK_BYTE_RATE, PEAK_FLOP_RATE, Computation
 from d5ray.ops.problem import gemm
 
 SCALE: Final = 0.1  # of random numbers: neither overflow nor numbers too small to be normal, at any size

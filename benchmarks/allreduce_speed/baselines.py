@@ -10,10 +10,10 @@ from typing import ClassVar, final
 
 from benchmarks.allreduce_speed.job import GROUP_SECONDS, AllreduceTimes
 from d5ray.distributed.group.rendezvous import Rendezvous
-from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
-from d5ray.recipes.jobs import worlds
-from d5ray.recipes.jobs.worlds import WAIT_SECONDS, MPIWorld
+from d5ray.kits.laboratory.comparisons import processes
+from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
+from d5ray.kits.laboratory.jobs import worlds
+from d5ray.kits.laboratory.jobs.worlds import WAIT_SECONDS, MPIWorld
 
 OVER_TCP = ("--mca", "btl", "tcp,self")  # of OpenMPI
 HASHED_AS = "d5ray.recipes.reducers"  # where the first runs knew it

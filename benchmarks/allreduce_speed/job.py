@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, final
 from benchmarks.sizes import check_sizes, elements_of
 from d5ray.checks import check_number
 from d5ray.errors import AgentError
-from d5ray.metrics.definitions.exchanges import ALLREDUCE_TIME
-from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import RankSeries
-from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
-from d5ray.recipes.engine.comparisons.timing import Times, timed
-from d5ray.recipes.jobs.worlds import ReducingGroup
+from d5ray.kits.laboratory.comparisons import processes
+from d5ray.kits.laboratory.comparisons.contenders import RankSeries
+from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
+from d5ray.kits.laboratory.comparisons.timing import Times, timed
+from d5ray.kits.laboratory.jobs.worlds import ReducingGroup
+from d5ray.kits.laboratory.metrics.exchanges import ALLREDUCE_TIME
 
 if TYPE_CHECKING:
     from d5ray.actors.session.session import Session

@@ -11,7 +11,7 @@ and backwards in turn.
 
 from benchmarks.allreduce_speed.baselines import ThroughD5ray, ThroughMPI, ThroughTorch
 from benchmarks.allreduce_speed.job import AllreduceTimes
-from d5ray.metrics.definitions.exchanges import AllreduceSpeedup, AllreduceTime, AllreduceTimeRatio
+from d5ray.kits.laboratory.metrics.exchanges import AllreduceSpeedup, AllreduceTime, AllreduceTimeRatio
 from d5ray.recipes.engine.command import main
 
 LISTED = ("benchmarks", "5 minutes")  # by `d5ray list`; on two cores

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, final
 
-from d5ray.metrics.definitions.side_by_side import time_ratio
+from d5ray.kits.laboratory.metrics.side_by_side import time_ratio
 from d5ray.metrics.judge.criteria import Metric, RunTables
 from d5ray.metrics.statistics.intervals import Estimate
 

@@ -11,6 +11,7 @@ from benchmarks.executor_overhead.measured_network import MeasuredNetwork
 from benchmarks.executor_overhead.metrics import INFERENCE, NATIVE, OURS, TRAINING
 from benchmarks.interleaved_timing import interleaved, timer
 from d5ray.errors import AgentError
+from d5ray.kits.laboratory.comparisons.timing import Times
 from d5ray.networks.executors.graph_executor import GraphExecutor
 from d5ray.networks.executors.labelled_network import LabelledNetwork, labelled
 from d5ray.networks.layers.from_layers import network_from_layers
@@ -18,7 +19,6 @@ from d5ray.networks.zoo import catalogue
 from d5ray.operators.framework import class_named
 from d5ray.operators.validation.error_norms import error_norms
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
-from d5ray.recipes.engine.comparisons.timing import Times
 
 Array = np.ndarray[Any, Any]
 Found = dict[tuple[str, str], Times]  # by pass and side

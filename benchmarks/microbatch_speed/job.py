@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, final
 from benchmarks.microbatch_speed.metrics import STEP_PEAK_MEMORY
 from d5ray.checks import check_count, check_share
 from d5ray.errors import ConfigurationError
+from d5ray.kits.laboratory.comparisons import processes
+from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
+from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
 from d5ray.metrics.definitions.catalogue import StepTime
-from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
-from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 
 if TYPE_CHECKING:
     from d5ray.actors.session.session import Session

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final, final
 
-from d5ray.metrics.definitions.side_by_side import RatioOfPairs
+from d5ray.kits.laboratory.metrics.side_by_side import RatioOfPairs
 
 STEP_PEAK_MEMORY: Final = "step_peak_memory"  # bytes, over what the process held before
 

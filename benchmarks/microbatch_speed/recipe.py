@@ -11,7 +11,7 @@ Before anything counts, both must have given the same gradients.
 
 from benchmarks.microbatch_speed.job import InMicroBatches, MicrobatchSteps, WholeBatches
 from benchmarks.microbatch_speed.metrics import PeakMemoryRatio
-from d5ray.metrics.definitions.side_by_side import StepTimeRatio
+from d5ray.kits.laboratory.metrics.side_by_side import StepTimeRatio
 from d5ray.recipes.engine.command import main
 
 LISTED = ("benchmarks", "15 minutes")  # by `d5ray list`; on two cores

@@ -12,7 +12,7 @@ pairs take some minutes.
 import d5ray as d5
 from benchmarks.step_times import StepTimes
 from benchmarks.trainers import Agents, DataParallel, HandWritten
-from d5ray.metrics.definitions.side_by_side import RecordingShare, StepTimeRatio
+from d5ray.kits.laboratory.metrics.side_by_side import RecordingShare, StepTimeRatio
 from d5ray.recipes.engine.command import main
 
 LISTED = ("benchmarks", "5 minutes")  # by `d5ray list`; on two cores

@@ -13,15 +13,15 @@ from benchmarks.recording_speed.metrics import QUERY_TIME, RECORDING_TIME, STORI
 from d5ray.agent.records import STEP_METRICS
 from d5ray.checks import check_count, check_number
 from d5ray.errors import AgentError, ConfigurationError
+from d5ray.kits.laboratory.comparisons import processes
+from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
+from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
+from d5ray.kits.laboratory.comparisons.timing import Times, repeated
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.columns import expand
 from d5ray.metrics.record.recorder import Recorder, StepFrame
 from d5ray.metrics.record.store import Run, RunWriter
 from d5ray.metrics.statistics.sequential_stopping import StoppingRule
-from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
-from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
-from d5ray.recipes.engine.comparisons.timing import Times, repeated
 
 if TYPE_CHECKING:
     from d5ray.actors.session.session import Session

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import final
 
-from d5ray.metrics.definitions.rates import rate_of
-from d5ray.metrics.definitions.side_by_side import OfAContender
+from d5ray.kits.laboratory.metrics.rates import rate_of
+from d5ray.kits.laboratory.metrics.side_by_side import OfAContender
 from d5ray.metrics.judge.criteria import RunTables
 from d5ray.metrics.statistics.intervals import Estimate
 

@@ -18,8 +18,8 @@ from benchmarks.recovery_speed.job import Recoveries
 from benchmarks.recovery_speed.marks import VICTIM, noted, outcome
 from benchmarks.recovery_speed.metrics import START_TIME
 from d5ray.errors import AgentError, first_line
-from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
-from d5ray.recipes.engine.comparisons.processes import LAST_LINES, environment
+from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
+from d5ray.kits.laboratory.comparisons.processes import LAST_LINES, environment
 
 TOLD_SECONDS = 60.0  # for a process to say where it is to be found
 END_SECONDS = 10.0

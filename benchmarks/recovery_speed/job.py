@@ -9,8 +9,8 @@ from benchmarks.recovery_speed.marks import Kill, Marks, noted, outcome
 from d5ray.checks import check_count, check_number
 from d5ray.errors import AgentError
 from d5ray.experiment import Experiment
-from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
-from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
+from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
+from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
 from d5ray.training.events.event import Event
 from d5ray.training.events.moment import Moment
 from d5ray.training.optimizers.gradient_descent import Momentum

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.recovery_speed.metrics import EQUAL, NEWCOMER_TIME, RECOVERY_TIME, UNDONE_STEPS
 from d5ray.errors import AgentError
-from d5ray.recipes.engine.comparisons.contenders import RankSeries
+from d5ray.kits.laboratory.comparisons.contenders import RankSeries
 
 NS: Final = 1e-9
 STOP: Final = "stop"  # the file with the number of steps after which all end

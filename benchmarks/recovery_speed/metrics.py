@@ -4,7 +4,7 @@ from abc import ABC
 from dataclasses import dataclass
 from typing import Final, final
 
-from d5ray.metrics.definitions.side_by_side import OfAContender, RatioOfPairs
+from d5ray.kits.laboratory.metrics.side_by_side import OfAContender, RatioOfPairs
 
 RECOVERY_TIME: Final = "recovery_time"
 NEWCOMER_TIME: Final = "newcomer_time"

@@ -14,9 +14,9 @@ from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.server_rules import Descend
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.wire.secret import Secret
-from d5ray.metrics.definitions.rates import BARE, IN_THE_SHARD, SERVICE_TIME
-from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
+from d5ray.kits.laboratory.comparisons import processes
+from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
+from d5ray.kits.laboratory.metrics.rates import BARE, IN_THE_SHARD, SERVICE_TIME
 from d5ray.training.optimizers.gradient_descent import SGD
 
 if TYPE_CHECKING:

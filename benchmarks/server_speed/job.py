@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, final
 from benchmarks.sizes import check_sizes
 from d5ray.checks import check_number
 from d5ray.errors import AgentError
-from d5ray.metrics.definitions.rates import UPDATE_RATE
-from d5ray.recipes.engine.comparisons.contenders import RankSeries
-from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
+from d5ray.kits.laboratory.comparisons.contenders import RankSeries
+from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
+from d5ray.kits.laboratory.metrics.rates import UPDATE_RATE
 
 if TYPE_CHECKING:
     from benchmarks.server_speed.pushing_agents import Pushed

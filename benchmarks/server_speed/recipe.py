@@ -17,7 +17,7 @@ once and writes x once, in one process.
 
 from benchmarks.server_speed.baselines import AsDocumented, ServiceAndUpdate, ThroughD5ray, ThroughSnapshots
 from benchmarks.server_speed.job import ServerUpdates
-from d5ray.metrics.definitions.rates import ServiceTimeRatio, UpdateRateRatio
+from d5ray.kits.laboratory.metrics.rates import ServiceTimeRatio, UpdateRateRatio
 from d5ray.recipes.engine.command import main
 
 LISTED = ("benchmarks", "5 minutes")  # by `d5ray list`; on two cores

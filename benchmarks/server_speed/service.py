@@ -15,7 +15,7 @@ from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.parameter_server.shard_service import ShardServer
 from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import AgentError
-from d5ray.recipes.engine.comparisons.timing import FEWEST, MOST, SAMPLE_SECONDS, Times
+from d5ray.kits.laboratory.comparisons.timing import FEWEST, MOST, SAMPLE_SECONDS, Times
 from d5ray.training.optimizers.gradient_descent import SGD
 from d5ray.training.optimizers.optimizer import BLOCK
 

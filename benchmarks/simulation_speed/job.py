@@ -14,7 +14,11 @@ from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
-from d5ray.metrics.definitions.simulations import (
+from d5ray.kits.laboratory.comparisons import processes
+from d5ray.kits.laboratory.comparisons.contenders import AnyContender, Contender, RankSeries
+from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
+from d5ray.kits.laboratory.jobs.whole_batches import whole_batches
+from d5ray.kits.laboratory.metrics.simulations import (
     BARE,
     PEAK_MEMORY,
     PROCESSOR_TIME,
@@ -22,10 +26,6 @@ from d5ray.metrics.definitions.simulations import (
     TRAINING_TIME,
     WALL_TIME,
 )
-from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import AnyContender, Contender, RankSeries
-from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
-from d5ray.recipes.jobs.whole_batches import whole_batches
 from d5ray.training.datasets import load_dataset
 from d5ray.training.optimizers.optimizer import Optimizer
 

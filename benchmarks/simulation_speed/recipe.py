@@ -13,7 +13,7 @@ the tables on disk; processor time and peak memory are kept beside the real time
 
 import d5ray as d5
 from benchmarks.simulation_speed.job import BesideGradients, OfMany, Simulations
-from d5ray.metrics.definitions.simulations import SimulationOverhead, WallTime
+from d5ray.kits.laboratory.metrics.simulations import SimulationOverhead, WallTime
 from d5ray.recipes.engine.command import main
 
 LISTED = ("benchmarks", "11 minutes")  # by `d5ray list`; on two cores

@@ -12,9 +12,9 @@ import numpy as np
 
 from benchmarks.server_speed.service import alternately
 from d5ray.experiment import Experiment
+from d5ray.kits.laboratory.comparisons.timing import Times
 from d5ray.networks.executors.delayed import DelayedExecutor
 from d5ray.networks.executors.executor import Executor
-from d5ray.recipes.engine.comparisons.timing import Times
 from d5ray.simulated.group import SimulatedGroup
 from d5ray.simulator import simulate
 

@@ -15,7 +15,7 @@ two `apart`: the same processes, each with a model of its own. That ratio is wha
 import d5ray as d5
 from benchmarks.step_times import StepTimes
 from benchmarks.trainers import Agents, DataParallel, RayTrain
-from d5ray.metrics.definitions.side_by_side import StepTimeRatio
+from d5ray.kits.laboratory.metrics.side_by_side import StepTimeRatio
 from d5ray.recipes.engine.command import main
 
 LISTED = ("benchmarks", "8 minutes")  # by `d5ray list`; on two cores

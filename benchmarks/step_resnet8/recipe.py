@@ -9,7 +9,7 @@ process's running statistics to the others at every step (its default), d5ray's 
 import d5ray as d5
 from benchmarks.step_times import StepTimes
 from benchmarks.trainers import Agents, DataParallel, RayTrain
-from d5ray.metrics.definitions.side_by_side import StepTimeRatio
+from d5ray.kits.laboratory.metrics.side_by_side import StepTimeRatio
 from d5ray.recipes.engine.command import main
 
 LISTED = ("benchmarks", "10 minutes")  # by `d5ray list`; on two cores

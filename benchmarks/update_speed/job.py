@@ -9,8 +9,8 @@ from benchmarks.update_speed.baselines import Peers
 from benchmarks.update_speed.metrics import RULE_STEP_TIME, RULE_TIME
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
-from d5ray.recipes.engine.comparisons import processes
-from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
+from d5ray.kits.laboratory.comparisons import processes
+from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
 
 HASHED_AS = "d5ray.recipes.rule_speeds"  # where the first runs knew it
 

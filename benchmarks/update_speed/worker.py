@@ -16,9 +16,9 @@ from benchmarks.update_speed.metrics import NATIVE, OURS
 from d5ray.errors import AgentError
 from d5ray.frameworks.torch import build
 from d5ray.frameworks.torch.library import chosen
+from d5ray.kits.laboratory.comparisons.timing import Times
 from d5ray.networks.device import CPUDevice, Device
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
-from d5ray.recipes.engine.comparisons.timing import Times
 from d5ray.training.arrays import wait_for
 
 VARIANTS = ("foreach", "fused")  # of torch.optim, where it has them

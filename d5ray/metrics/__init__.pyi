@@ -1,3 +1,5 @@
+from d5ray.kits.laboratory.metrics.scaling import StrongEfficiency as StrongEfficiency
+from d5ray.kits.laboratory.metrics.scaling import WeakEfficiency as WeakEfficiency
 from d5ray.kits.parallel.metrics import BubbleFormula as BubbleFormula
 from d5ray.kits.parallel.metrics import BubbleShare as BubbleShare
 from d5ray.kits.parallel.metrics import PartBytesSent as PartBytesSent
@@ -59,8 +61,6 @@ from d5ray.metrics.definitions.resources import ProcessorEnergy as ProcessorEner
 from d5ray.metrics.definitions.resources import ProcessorUtilisation as ProcessorUtilisation
 from d5ray.metrics.definitions.resources import ProcessPeakMemory as ProcessPeakMemory
 from d5ray.metrics.definitions.resources import ProcessUtilisation as ProcessUtilisation
-from d5ray.metrics.definitions.scaling import StrongEfficiency as StrongEfficiency
-from d5ray.metrics.definitions.scaling import WeakEfficiency as WeakEfficiency
 from d5ray.metrics.definitions.utilisation import ModelFlopUtilisation as ModelFlopUtilisation
 from d5ray.metrics.definitions.utilisation import TokensPerSecond as TokensPerSecond
 from d5ray.metrics.judge.run_series import RunSeries as RunSeries

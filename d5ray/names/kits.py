@@ -1,10 +1,15 @@
 """Entries that kits add to catalogues of the core, which knows no kit by name"""
 
 import pkgutil
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any, Final
 
 from d5ray.errors import ConfigurationError
@@ -47,6 +52,41 @@ def added(module: str) -> Callable[[str], Any]:
 def parts(catalogue: str) -> dict[str, Any]:
     """The classes and functions that kits add to a catalogue, by name; their modules are imported."""
     return {name: pkgutil.resolve_name(what) for name, what in brought(catalogue).items()}
+
+
+class _ModulesOfBefore(MetaPathFinder, Loader):
+    """Finds modules that went into kits by their names of before, for one release and with a warning."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """The spec of a module of d5ray that is not there, where a kit says that it has it."""
+        if not name.startswith("d5ray.") or name.startswith(KITS) or self._now(name) is None:
+            return None
+        return ModuleSpec(name, self, is_package=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Put the module that is there now into the place of the one of before."""
+        now = str(self._now(module.__name__))
+        warnings.warn(
+            f"{module.__name__} is {now} now, and the old name goes with the next release",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        found = import_module(now)
+        if hasattr(found, "__path__"):  # what is below is found here again, so that no class is made twice
+            module.__dict__.update(__path__=[], __getattr__=lambda name: getattr(found, name))
+        else:
+            sys.modules[module.__name__] = found
+
+    def _now(self, name: str) -> str | None:
+        for before, now in brought("modules of before").items():
+            if f"{name}.".startswith(f"{before}."):
+                return now + name.removeprefix(before)
+        return None
+
+
+def answer_to_names_of_before() -> None:
+    """Let modules that went into kits be imported by the names that they had in the core."""
+    sys.meta_path.append(_ModulesOfBefore())
 
 
 @contextmanager

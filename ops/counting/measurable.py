@@ -1,10 +1,16 @@
 """Measurable: work of a fixed size that can be timed, and what it computes and moves"""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from d5ray.operators.framework import Call, Framework, Tensor
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
+
+FLOP_RATE: Final = "flop_rate"  # metrics beside the time of a call
+BYTE_RATE: Final = "byte_rate"
+PEAK_FLOP_RATE: Final = "peak_flop_rate"  # of the machine
+PEAK_BYTE_RATE: Final = "peak_byte_rate"
+UNITS: Final = {FLOP_RATE: "1/s", BYTE_RATE: "B/s", PEAK_FLOP_RATE: "1/s", PEAK_BYTE_RATE: "B/s"}
 
 # From a descriptor, and the lowest and highest value, to random numbers as the framework's array.
 MakeArray = Callable[..., Tensor]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import d5ray as d5
-from d5ray.recipes.engine.checking.checker import violations
+from d5ray.kits.laboratory.checking.checker import violations
 from tests.clocks import HOUR, Clock
 from tests.patience import patience
 

@@ -13,8 +13,8 @@ from d5ray.archive import experiments
 from d5ray.errors import ConfigurationError
 from d5ray.identity.canonical import canonical
 from d5ray.identity.moved import first_name, moved, name_now, unpickled
+from d5ray.kits.laboratory.checking import checker
 from d5ray.names import namespaces
-from d5ray.recipes.engine.checking import checker
 from tests.conftest import REPOSITORY
 
 NAMES: dict[str, str] = json.loads((Path(__file__).parent / "first_names.json").read_text())

@@ -9,8 +9,8 @@ import pytest
 from benchmarks.allreduce_speed.job import Reductions
 from benchmarks.sizes import bytes_of
 from d5ray.errors import AgentError
-from d5ray.recipes.engine.comparisons.timing import FEWEST, MOST, Times, timed
-from d5ray.recipes.jobs.worlds import Array, D5rayWorld, ReducingGroup
+from d5ray.kits.laboratory.comparisons.timing import FEWEST, MOST, Times, timed
+from d5ray.kits.laboratory.jobs.worlds import Array, D5rayWorld, ReducingGroup
 from tests.distributed.forming import former
 from tests.together import together
 

@@ -9,14 +9,14 @@ import d5ray as d5
 from benchmarks.overhead_lenet import recipe as overhead_lenet
 from d5ray.errors import ConfigurationError
 from d5ray.identity import checkout
+from d5ray.kits.laboratory.comparisons import rounds
+from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
+from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
+from d5ray.kits.laboratory.metrics.side_by_side import StepTimeRatio
 from d5ray.metrics.definitions.asynchrony import Pushes, WindowWaitTime
-from d5ray.metrics.definitions.side_by_side import StepTimeRatio
 from d5ray.metrics.statistics.sequential_stopping import SequentialStopping
 from d5ray.recipes import digits_lenet
 from d5ray.recipes.engine import library
-from d5ray.recipes.engine.comparisons import rounds
-from d5ray.recipes.engine.comparisons.contenders import Contender, RankSeries
-from d5ray.recipes.engine.comparisons.side_by_side import SideBySide
 from d5ray.recipes.engine.recipe import Recipe
 
 
@@ -115,7 +115,7 @@ class PlannedRounds(SideBySide):
     def check(self) -> None: ...
 
     def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> Any:
-        from d5ray.recipes.engine.comparisons import processes  # noqa: PLC0415
+        from d5ray.kits.laboratory.comparisons import processes  # noqa: PLC0415
 
         return processes.without_ray(address)
 

@@ -11,7 +11,7 @@ from benchmarks.microbatch_speed.worker import check, network_of
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.networks.executors.graph_executor import GraphExecutor
 from d5ray.networks.microbatch.measuring import StepCost
-from tests.recipes.comparing import job_of
+from tests.kits.laboratory.comparing import job_of
 
 
 def small(**changes: Any) -> MicrobatchSteps:

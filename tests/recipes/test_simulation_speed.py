@@ -17,7 +17,7 @@ from d5ray.frameworks.torch import from_model
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.store import Run, list_runs
 from d5ray.networks.executors.executor import Executor
-from tests.recipes.comparing import job_of
+from tests.kits.laboratory.comparing import job_of
 
 STEPS = 12  # enough for one sample of time on any machine
 seen: list[tuple[int, bytes]] = []  # every gradient that was computed: whose executor, of which inputs

@@ -14,14 +14,14 @@ from benchmarks.overhead_lenet import recipe as overhead_lenet
 from benchmarks.step_lenet import recipe as step_lenet
 from benchmarks.torch_loops import HandWrittenLoop, Task
 from d5ray.errors import ConfigurationError
+from d5ray.kits.laboratory.jobs.whole_batches import whole_batches
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.store import list_runs
-from d5ray.recipes.jobs.whole_batches import whole_batches
 from d5ray.training.datasets import load_dataset
 from tests.agents import agents_in_threads
 from tests.conftest import d5ray, marked, started, wait_until
+from tests.kits.laboratory.comparing import job_of
 from tests.patience import patience
-from tests.recipes.comparing import job_of
 
 # -- what both sides do ------------------------------------------------------------------------------------
 

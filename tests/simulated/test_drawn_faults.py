@@ -9,7 +9,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.errors import AgentError
-from d5ray.recipes.engine.checking.checker import violations
+from d5ray.kits.laboratory.checking.checker import violations
 
 AGENTS, STEPS, TIMEOUT_SECONDS = 4, 20, 30.0
 NO_RECIPE = "the run comes from no recipe: nothing was fixed that it could be held to"

@@ -67,7 +67,7 @@ SUITES = {
     "test-full": Suite(("-m", "full and not slow")),
     "test-older-avx2": Suite((*SHORT, "--every-case"), NUMERIC, kernels="avx2"),
     "test-older-sse4": Suite((*SHORT, "--every-case"), NUMERIC, kernels="sse4"),
-    "test-ray": Suite((*SHORT, *LEFT_OPEN), (*ON_RAY, Room(("tests/recipes/test_tune.py",)))),
+    "test-ray": Suite((*SHORT, *LEFT_OPEN), (*ON_RAY, Room(("tests/kits/laboratory/test_tune.py",)))),
     "test-slow": Suite(("-m", "slow")),
 }
 

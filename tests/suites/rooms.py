@@ -25,6 +25,7 @@ KINDS = {
         ("tests/commands", "tests/test_readme.py"),
         ("tests/docs",),
         ("tests/recipes",),
+        ("tests/kits/laboratory",),
     ),
     "transports": (("tests/distributed",),),
     "": (  # what needs all frameworks at once, or whole networks, would grow beyond 2 GB together

@@ -2,16 +2,16 @@
 
 from typing import Final
 
-_HERE: Final = "d5ray.metrics.definitions"
-_CALLS: Final = f"{_HERE}.operator_calls"
+_HERE: Final = "d5ray.kits.laboratory"
+_CALLS: Final = f"{_HERE}.metrics.operator_calls"
 
 BRINGS: Final[dict[str, dict[str, str]]] = {
     "commands": {  # by their modules
-        name: f"d5ray.cli.{name}" for name in ("compare", "check", "rerun", "tune", "bench")
+        name: f"{_HERE}.commands.{name}" for name in ("compare", "check", "rerun", "tune", "bench")
     },
-    "several seeds": {"one after the other": "d5ray.recipes.engine.repeats.seeds:run"},
-    "tables of a run": {"contenders": "d5ray.dashboards.terminal.operator_tables:tables_of"},
-    "tables of criteria": {"contenders": "d5ray.dashboards.terminal.contenders:about_contenders"},
+    "several seeds": {"one after the other": f"{_HERE}.repeats.seeds:run"},
+    "tables of a run": {"contenders": f"{_HERE}.tables.operator_tables:tables_of"},
+    "tables of criteria": {"contenders": f"{_HERE}.tables.contenders:about_contenders"},
     "metrics of contenders": {
         "operator_time": f"{_CALLS}:OperatorTime",
         "network_time": f"{_CALLS}:NetworkTime",
@@ -19,4 +19,21 @@ BRINGS: Final[dict[str, dict[str, str]]] = {
         "allreduce_time": f"{_CALLS}:allreduce_time",
     },
     "several values of a run": {"operator_time": f"{_CALLS}:times_of_operators"},
-}
+    "documents of benchmarker": {"operators": f"{_HERE}.bench.benchmarker:operators_benchmarked"},
+    "modules of before": {  # packages and modules, for one release
+        "d5ray.recipes.jobs": f"{_HERE}.jobs",
+        **{
+            f"d5ray.recipes.engine.{name}": f"{_HERE}.{name}"
+            for name in ("bench", "chaos", "checking", "comparisons", "repeats", "tuning")
+        },
+        **{
+            f"d5ray.metrics.definitions.{name}": f"{_HERE}.metrics.{name}"
+            for name in (
+                "exchanges", "operator_calls", "rates", "scaling", "side_by_side", "simulations", "trainings",
+            )
+        },
+        "d5ray.metrics.judge.performance_profiles": f"{_HERE}.metrics.performance_profiles",
+        "d5ray.ops.deepbench.problems": f"{_HERE}.bench.deepbench",
+        "d5ray.actors.tuning": f"{_HERE}.tuning",
+    },
+}  # fmt: skip

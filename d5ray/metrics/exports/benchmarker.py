@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from d5ray.metrics.exports.benchmarker_operators import of_operators, operators_benchmarked
 from d5ray.metrics.exports.benchmarker_schema import FRAMEWORKS, PER_JOULE, POWER, full_name, platform_of
 from d5ray.metrics.exports.exporter import WholeExporter
 from d5ray.metrics.record.reader import Run
+from d5ray.names.kits import parts
 
 
 @final
@@ -28,15 +28,21 @@ class BenchmarkerExporter(WholeExporter):
     ending: ClassVar[str] = ".benchmarker.json"
 
     def ending_of(self, run: Run) -> str:
-        return "-benchmarker" if of_operators(run) else self.ending
+        return "-benchmarker" if _documents(run) else self.ending
 
     def write(self, run: Run, target: Path) -> None:
-        if not of_operators(run):
+        if not (documents := _documents(run)):
             _write(target, benchmarked(run) | {"path_out": str(target.parent)})
             return
         target.mkdir()
-        for name, told in operators_benchmarked(run).items():
+        for name, told in documents.items():
             _write(target / f"{name}.json", told | {"path_out": str(target.parent)})
+
+
+def _documents(run: Run) -> dict[str, dict[str, Any]]:
+    """The documents by the names of their files where a run has several, as kits find them."""
+    found = (of(run) for of in parts("documents of benchmarker").values())
+    return {name: told for documents in found for name, told in documents.items()}
 
 
 def _write(file: Path, told: dict[str, Any]) -> None:

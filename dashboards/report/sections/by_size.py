@@ -11,10 +11,10 @@ from d5ray.dashboards.report.document import Block, Figure, ReportTable
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import spread, told
 from d5ray.dashboards.report.subject import Member, Subject
-from d5ray.dashboards.terminal.studies import Scope
 from d5ray.distributed.network_cost import fit
-from d5ray.metrics.definitions.exchanges import ALLREDUCE_TIME
-from d5ray.metrics.definitions.side_by_side import contenders, time_of
+from d5ray.kits.laboratory.metrics.exchanges import ALLREDUCE_TIME
+from d5ray.kits.laboratory.metrics.side_by_side import contenders, time_of
+from d5ray.kits.laboratory.tables.studies import Scope
 from d5ray.metrics.statistics.intervals import Estimate
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import told, unit_of
 from d5ray.dashboards.report.sections import by_size
 from d5ray.dashboards.report.subject import Setting, Subject
+from d5ray.kits.laboratory.metrics.simulations import prediction_ratios
 from d5ray.metrics.definitions.catalogue import BytesSent, ExchangeTime, MessagesSent, PredictedExchangeTime
-from d5ray.metrics.definitions.simulations import prediction_ratios
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -12,14 +12,14 @@ from d5ray.dashboards.report.document import Block, Figure, Note, Section
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.sections.studies import converted
 from d5ray.dashboards.report.subject import Member, Subject
-from d5ray.dashboards.terminal.operator_tables import Measured, explained, left_out, measured, sections
-from d5ray.metrics.definitions.operator_calls import (
+from d5ray.kits.laboratory.metrics.operator_calls import (
     OPERATOR_TIME,
     PEAK_BYTE_RATE,
     PEAK_FLOP_RATE,
     peak,
     timed_by,
 )
+from d5ray.kits.laboratory.tables.operator_tables import Measured, explained, left_out, measured, sections
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -10,7 +10,7 @@ from d5ray.dashboards.report.document import Block, Figure, Note, ReportTable, S
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.quantities import spread, told
 from d5ray.dashboards.report.subject import Setting, Subject
-from d5ray.metrics.definitions.scaling import (
+from d5ray.kits.laboratory.metrics.scaling import (
     SAME,
     Efficiency,
     RunSteps,

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 from d5ray.dashboards.report.document import Block, Figure, ReportTable, Section
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.subject import Subject
-from d5ray.dashboards.terminal import contenders, profile_tables
 from d5ray.display.console import ConsoleTable as RichTable
 from d5ray.display.console import Group, Text
-from d5ray.metrics.judge.performance_profiles import (
+from d5ray.kits.laboratory.metrics.performance_profiles import (
     MEASURES,
     WORST_RATIO,
     medians_of,
@@ -17,6 +16,7 @@ from d5ray.metrics.judge.performance_profiles import (
     score,
     share,
 )
+from d5ray.kits.laboratory.tables import contenders, profile_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing

@@ -16,8 +16,8 @@ from d5ray.actors.session import session
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.arrays import framework as arrays
 from d5ray.frameworks.torch import framework as of_torch
+from d5ray.kits.laboratory.bench import deepbench as problems
 from d5ray.metrics.record.schema import SAMPLES
-from d5ray.ops.deepbench import problems
 from d5ray.ops.problem import Problem
 from tests.operators import stand_ins
 

@@ -11,7 +11,7 @@ import pytest
 import d5ray as d5
 from d5ray.actors.group.group import TrainingGroup
 from d5ray.errors import AgentError
-from d5ray.recipes.engine.checking.checker import violations
+from d5ray.kits.laboratory.checking.checker import violations
 from tests.actors.looks import Victim, pid_of
 from tests.conftest import wait_until
 

@@ -17,9 +17,9 @@ import d5ray as d5
 from d5ray.actors.metrics.aggregator import MetricsAggregator
 from d5ray.actors.metrics.keeper import AggregatorKeeper
 from d5ray.errors import DiskFull, RayLost
+from d5ray.kits.laboratory.checking.checker import violations
 from d5ray.metrics.record.schema import VERDICTS
 from d5ray.metrics.record.store import Run
-from d5ray.recipes.engine.checking.checker import violations
 from tests.conftest import wait_until
 from tests.disks import mounted
 from tests.metrics.small_runs import written

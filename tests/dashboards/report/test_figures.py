@@ -11,7 +11,7 @@ import pytest
 from d5ray.dashboards.report.quantities import spread, told, unit_of
 from d5ray.dashboards.report.sections import by_size, rooflines, verdict
 from d5ray.dashboards.report.subject import Subject, subject_of
-from d5ray.dashboards.terminal.operator_tables import Measured
+from d5ray.kits.laboratory.tables.operator_tables import Measured
 from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.store import RunWriter

@@ -31,8 +31,8 @@ from d5ray.dashboards.report.sections.convergence import MetricCurve, together
 from d5ray.dashboards.report.subject import Subject, subject_of
 from d5ray.distributed.simulation.compute import LogNormalTime
 from d5ray.errors import ConfigurationError, StorageError
+from d5ray.kits.laboratory.metrics.scaling import RunSteps
 from d5ray.metrics.definitions.catalogue import StepTime, TestAccuracy
-from d5ray.metrics.definitions.scaling import RunSteps
 from d5ray.metrics.judge.comparison import compare
 from d5ray.metrics.judge.run_series import RunSeries, joined
 from d5ray.metrics.record.recorder import Recorder

@@ -9,6 +9,12 @@ import pytest
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
+from d5ray.kits.laboratory.metrics.scaling import (
+    StrongEfficiency,
+    StrongEfficiencyOf,
+    WeakEfficiency,
+    WeakEfficiencyOf,
+)
 from d5ray.metrics.definitions.balance import Imbalance
 from d5ray.metrics.definitions.catalogue import CATALOGUE, StepTime
 from d5ray.metrics.definitions.convergence import StepsToAccuracy, TimeToAccuracy, convergence_curve
@@ -22,12 +28,6 @@ from d5ray.metrics.definitions.resources import (
     ProcessorEnergy,
     ProcessPeakMemory,
     ProcessUtilisation,
-)
-from d5ray.metrics.definitions.scaling import (
-    StrongEfficiency,
-    StrongEfficiencyOf,
-    WeakEfficiency,
-    WeakEfficiencyOf,
 )
 from d5ray.metrics.judge.criteria import RunTables
 from d5ray.metrics.record.schema import table_of

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from d5ray.kits.laboratory.metrics.operator_calls import OF_OPERATORS
 from d5ray.metrics.definitions.catalogue import CATALOGUE
-from d5ray.metrics.definitions.operator_calls import OF_OPERATORS
 from d5ray.metrics.exports import exported_metrics as m
 from d5ray.metrics.exports.exported_rows import come_to
 from d5ray.metrics.record.columns import expand

@@ -12,17 +12,17 @@ from d5ray.actors.group.run_row import RunOrigin
 from d5ray.dashboards.report import writing
 from d5ray.errors import ConfigurationError, DataError
 from d5ray.identity import checkout
+from d5ray.kits.laboratory.checking.folder import Folder
+from d5ray.kits.laboratory.checking.origin import hashes
+from d5ray.kits.laboratory.checking.series_checker import violations
+from d5ray.kits.laboratory.repeats import seeds
 from d5ray.metrics.judge.comparable import DATA, data_of, incomparable
 from d5ray.metrics.judge.comparison import compare
 from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine import library
-from d5ray.recipes.engine.checking.folder import Folder
-from d5ray.recipes.engine.checking.origin import hashes
-from d5ray.recipes.engine.checking.series_checker import violations
 from d5ray.recipes.engine.recipe import Recipe
-from d5ray.recipes.engine.repeats import seeds
 from tests.conftest import d5ray
-from tests.recipes.test_seeds import Simulated, only_series
+from tests.kits.laboratory.test_seeds import Simulated, only_series
 
 FIXED: dict[str, Any] = {"model": "mlp", "epochs": 1, "batch_size": 512}
 DIGITS = d5.datasets.load_dataset("digits")

@@ -1,1 +1,0 @@
-"""Ray Tune: the processes of its trials, and the search"""

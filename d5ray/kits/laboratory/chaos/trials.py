@@ -1,0 +1,111 @@
+"""Trials of a campaign: who is hit, by what and when, drawn from a seed"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, final
+
+import numpy as np
+
+from d5ray.checks import check_choice, check_count, check_names
+from d5ray.distributed.faults.fault import ALONE, NUMBERED, SIGNALS, Fault
+from d5ray.distributed.faults.plan import Faults
+from d5ray.errors import ConfigurationError
+from d5ray.experiment import ON_FAILURE, Experiment
+from d5ray.kits.laboratory.chaos.plans import FILLS, Plans
+
+VICTIMS: Final = (*NUMBERED, *ALONE)
+USUAL: Final = ("agent", "server", "aggregator", "driver")
+USUAL_KINDS: Final = SIGNALS
+KINDS: Final = (*SIGNALS, *FILLS)
+OWN_RAY: Final = ("raylet", "gcs", "head", FILLS["fill_shared_memory"])  # victims in no Ray that is shared
+STUCK_SECONDS: Final = 10.0  # after which one that does not end is a death
+
+
+@final
+@dataclass(frozen=True)
+class Trial:
+    """One run of a recipe under a plan.
+
+    victim, kind: of the fault that it is about; a plan may have another before it. settings: of the recipe.
+    """
+
+    number: int
+    victim: str
+    kind: str
+    faults: Faults
+    policy: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def about(self) -> Fault:
+        """The fault that the trial is about: the last of its plan."""
+        return self.faults.planned[-1]
+
+    def arguments(self, recipe: str, address: str | None) -> list[str]:
+        """The arguments of `d5ray` that do it."""
+        given = {"on_failure": self.policy, "stuck_seconds": STUCK_SECONDS} | dict(self.settings)
+        sets = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
+        where = [] if address is None or self.victim in OWN_RAY else ["--address", address]
+        return ["run", recipe, *sets, *where, *(["--faults", repr(self.faults)] if self.faults else [])]
+
+    def command(self, recipe: str) -> str:
+        """The command that repeats it."""
+        return shlex.join(["d5ray", *self.arguments(recipe, None)])
+
+
+def check_drawn(seed: int, victims: Sequence[str], kinds: Sequence[str]) -> None:
+    """Raise `ConfigurationError` where trials cannot be drawn from these."""
+    check_count("seed", seed, 0)
+    for name, given, known in (("victims", victims, VICTIMS), ("kinds", kinds, KINDS)):
+        for each in check_names(name, given, f"some of {', '.join(known)}"):
+            check_choice(name, each, known)
+
+
+def drawn(
+    experiment: Experiment,
+    trials: int,
+    seed: int,
+    *,
+    steps: int,
+    seconds: float,
+    victims: Sequence[str] = USUAL,
+    kinds: Sequence[str] = USUAL_KINDS,
+    settings: Mapping[str, Any] | None = None,
+) -> list[Trial]:
+    """A number of trials; each pair of a victim and a kind comes as often as the others, what is full too.
+
+    steps, seconds: of an undisturbed training. Victims that the experiment does not have are left out.
+    """
+    check_drawn(seed, victims, kinds)
+    rng = np.random.default_rng([seed, 0xC4A05])
+    plans = Plans(rng, experiment, steps, seconds)
+    there = [victim for victim in victims if victim != "server" or plans.servers]
+    pairs = [(victim, kind) for victim in there for kind in kinds if kind not in FILLS]
+    pairs += [(FILLS[kind], kind) for kind in kinds if kind in FILLS]
+    if not pairs:
+        raise ConfigurationError(f"the experiment has none of the victims {', '.join(victims)}: name others")
+    settings = dict(settings or {})
+    policies = [settings.pop("on_failure")] if "on_failure" in settings else possible(experiment)
+    found: list[Trial] = []
+    while len(found) < trials:
+        victim, kind = pairs[len(found) % len(pairs)]
+        policy = str(rng.choice(policies))
+        plan = plans.draw(victim, kind, policy)
+        found.append(Trial(len(found), victim, kind, plan, policy, settings))
+    return found
+
+
+def possible(experiment: Experiment) -> list[str]:
+    """The policies that the experiment can have; a mesh, whose replicas count, keeps its own."""
+    if experiment.mesh is not None:
+        return [experiment.on_failure]
+    return [policy for policy in ON_FAILURE if _can_have(experiment, policy)]
+
+
+def _can_have(experiment: Experiment, policy: str) -> bool:
+    try:
+        experiment.with_values(on_failure=policy)
+    except ConfigurationError:
+        return False
+    return True

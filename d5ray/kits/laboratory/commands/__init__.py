@@ -1,0 +1,1 @@
+"""The laboratory's commands of `d5ray`, one a module"""

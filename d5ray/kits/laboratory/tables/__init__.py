@@ -1,0 +1,1 @@
+"""What the laboratory prints: criteria and times of contenders, calls, studies, profiles"""

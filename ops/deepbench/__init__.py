@@ -1,1 +1,0 @@
-"""DeepBench's sizes as problems to measure"""

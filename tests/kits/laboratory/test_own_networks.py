@@ -1,0 +1,204 @@
+"""Claims about benches of networks: in whatever form it is given, every framework runs it"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+import d5ray as d5
+from d5ray.actors.executors.operator_executor import OperatorExecutor
+from d5ray.errors import ConfigurationError
+from d5ray.kits.laboratory.bench.own_network import Asked, OwnNetwork
+from d5ray.kits.laboratory.bench.own_networks import NetworkBench
+from d5ray.metrics.record.schema import SAMPLES
+
+CODE = """
+import numpy as np
+import torch
+from torch import nn
+
+import d5ray as d5
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(),
+                                    nn.Linear(4 * 8 * 8, 5))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Tokens(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Embedding(11, 6), nn.Linear(6, 11))
+
+
+class Unwell(Net):
+    def forward(self, x):
+        return super().forward(x) * float("nan")
+
+
+class Branching(Net):  # no export follows what depends on values
+    def forward(self, x):
+        return super().forward(x) if float(x.sum()) < 1e9 else None
+
+
+def two_inputs():
+    network = d5.Network("sums")
+    a = network.add_input("a", d5.TensorDescriptor("float32", ("batch", 3)))
+    b = network.add_input("b", d5.TensorDescriptor("float32", ("batch", 3)))
+    network.add_node(d5.Node("Add", (a, b), ("c",)))
+    network.add_output("c")
+    return network
+
+
+net = Net()
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "own_nets.py"
+    path.write_text(CODE)
+    return str(path)
+
+
+def bench(network: OwnNetwork, *batches: int, **changes: Any) -> NetworkBench:
+    return NetworkBench(network=network, batches=batches or (2,), **{"frameworks": ("torch",), **changes})
+
+
+def rows(made: NetworkBench, framework: str) -> list[dict[str, Any]]:
+    """The measured rows of the first problem, by an executor as a run has it."""
+    executor = OperatorExecutor(framework, "cpu", 1, "r", 0, 0, seed=1)
+    executor.prepare()
+    found = executor.measure(made.problems()[0], 0.0, 20.0)
+    assert not found.reason
+    table: list[dict[str, Any]] = pa.Table.from_batches(found.rows, SAMPLES).to_pylist()
+    return [row for row in table if row["phase"] == "run"]
+
+
+KINDS = ["lenet", "Net", "net", "onnx", "Tokens", "Branching"]
+
+
+def asked(kind: str, file: str, tmp_path: Path, training: bool) -> OwnNetwork:
+    if kind == "lenet":
+        return Asked("lenet", "1x8x8", 5, training).found()
+    if kind == "onnx":
+        network = Asked(f"{file}:Net", "1x8x8", None, training).found().network
+        assert network is not None
+        network.to_onnx(tmp_path / "model.onnx")
+        return Asked(str(tmp_path / "model.onnx"), training=training).found()
+    return Asked(f"{file}:{kind}", "7" if kind == "Tokens" else "1x8x8", None, training).found()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("framework", ["torch", "numpy"])
+def test_every_network_is_timed(kind: str, training: bool, framework: str, file: str, tmp_path: Path) -> None:
+    """Rows have the network's metric and level, and the rates that follow from its times."""
+    if (kind, framework) == ("Branching", "numpy"):
+        pytest.skip("only PyTorch runs it")
+    made = bench(asked(kind, file, tmp_path, training), 3, frameworks=(framework,), training=training)
+    found = rows(made, framework)
+    times = [row["value"] for row in found if row["metric"] == "network_time"]
+    rates = [row["value"] for row in found if row["metric"] == "samples_per_second"]
+    np.testing.assert_allclose(np.multiply(times, rates), 3)
+    assert {row["level"] for row in found} == {1}
+    assert ("flop_rate" in {row["metric"] for row in found}) == (kind != "Branching")
+
+
+@pytest.mark.full
+def test_operations_are_those_that_pytorch_counts_and_what_it_does_not(file: str) -> None:
+    """Its counter sees products and convolutions; beside them stand the few of the other layers."""
+    (problem,) = bench(Asked(f"{file}:Net", "1x8x8").found(), 16).problems()
+    assert problem.network.model is not None
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        problem.network.model.eval()(torch.zeros(16, 1, 8, 8))
+    counted = counter.get_total_flops()
+    assert counted <= problem.flops <= 1.2 * counted
+    parameters = sum(each.numel() for each in problem.network.model.parameters())
+    assert problem.moved_bytes == 4 * (16 * 64 + parameters)
+
+
+def test_a_network_of_several_inputs_is_inferred_and_not_trained(file: str) -> None:
+    """Each of its inputs gets a batch."""
+    network = Asked(f"{file}:two_inputs").found()
+    made = bench(network, 4, frameworks=("numpy", "torch"))
+    assert made.problems()[0].input_bytes == 2 * 4 * 3 * 4
+    assert rows(made, "numpy")
+    with pytest.raises(ConfigurationError, match="is trained with one of each: measure its inference"):
+        bench(network, training=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "classes", "words"),
+    [
+        ("lenett", None, None, "did you mean 'lenet'"),
+        ("transformer", None, None, "say by --shape how large one is"),
+        ("lenet", "1x2x2x2", None, "found (1, 2, 2, 2): choose a model without convolutions"),
+        ("lenet", "1xa", None, "'1xa', which is no shape"),
+        ("no.onnx", None, None, "there is no ONNX file 'no.onnx'"),
+        ("FILE:Branch", "1x8x8", None, "did you mean 'Branching'"),
+        ("FILE:Unwell", "1x8x8", None, "gives numbers that are not finite"),
+        ("FILE:Net", None, None, "say by --shape how large a sample is"),
+    ],
+)
+def test_what_is_no_network_is_one_clear_error(
+    text: str, shape: str | None, classes: int | None, words: str, file: str
+) -> None:
+    with pytest.raises(ConfigurationError) as found:
+        bench(Asked(text.replace("FILE", file), shape, classes).found())
+    assert words in str(found.value)
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("Branching", {"frameworks": ("numpy",)}, "leave numpy out"),
+        ("Net", {"batches": (0,)}, "batch is 0"),
+        ("Net", {"batches": (2, 2)}, "none twice"),
+    ],
+)
+def test_a_network_that_cannot_run_is_one_clear_error(
+    name: str, changes: dict[str, Any], words: str, file: str
+) -> None:
+    """A framework that cannot have it, sizes of a batch that are none."""
+    network = Asked(f"{file}:{name}", "1x8x8").found()
+    with pytest.raises(ConfigurationError, match=words):
+        NetworkBench(network=network, **{"frameworks": ("torch",), **changes})
+
+
+def test_a_network_of_one_size_of_batch_says_so() -> None:
+    network = d5.Network("fixed")
+    x = network.add_input("x", d5.TensorDescriptor("float32", (4, 3)))
+    network.add_node(d5.Node("Relu", (x,), ("y",)))
+    network.add_output("y")
+    own = OwnNetwork("fixed", network, network, (3,), 3, network.outputs["y"])
+    bench(own, 4)
+    with pytest.raises(ConfigurationError, match="it takes batches of 4 alone; give --batch 4"):
+        bench(own, 2)
+
+
+def test_a_network_of_jax_is_refused_by_name(tmp_path: Path) -> None:
+    """Which also has a class called nn.Module."""
+    pytest.importorskip("flax", reason="Flax is not installed")
+    file = tmp_path / "of_flax.py"
+    file.write_text(
+        "from flax import linen as nn\n\nmade = nn.Dense(3)\n\nclass Net(nn.Module):\n    pass\n\n"
+        "def make():\n    return Net()\n"
+    )
+    for name, kind in (("made", "Dense"), ("Net", "Net"), ("make", "Net")):
+        with pytest.raises(ConfigurationError, match=rf"{name} is a {kind} of JAX.*not measured.*of PyTorch"):
+            Asked(f"{file}:{name}", "8").found()
+    network = Asked("lenet").found()
+    with pytest.raises(ConfigurationError, match="'jax': known: cupy, numpy, tensorflow, torch"):
+        NetworkBench(network=network, frameworks=("jax",))
