@@ -10,7 +10,7 @@ from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
-from d5ray.kits.laboratory.jobs.whole_batches import whole_batches
+from d5ray.kits.laboratory.jobs.agent_rates import whole_batches
 from d5ray.training.datasets import Dataset, load_dataset
 from d5ray.training.optimizers.gradient_descent import Momentum
 from d5ray.training.samplers import Sampler, ShuffleSampler

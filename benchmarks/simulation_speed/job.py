@@ -17,7 +17,7 @@ from d5ray.experiment import Experiment
 from d5ray.kits.laboratory.comparisons import processes
 from d5ray.kits.laboratory.comparisons.contenders import AnyContender, Contender, RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
-from d5ray.kits.laboratory.jobs.whole_batches import whole_batches
+from d5ray.kits.laboratory.jobs.agent_rates import whole_batches
 from d5ray.kits.laboratory.metrics.simulations import (
     BARE,
     PEAK_MEMORY,

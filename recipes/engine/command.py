@@ -15,8 +15,7 @@ from d5ray.recipes.engine.parsing import options
 
 
 def execute(
-    module: ModuleType,
-    name: str,
+    found: tuple[ModuleType, str],
     set_: options.Settings = None,
     seed: options.Seed = None,
     seeds: options.Seeds = 1,
@@ -27,21 +26,24 @@ def execute(
     json: options.Json = False,
     timings: options.Timings = False,
 ) -> None:
-    """Run the recipe of a module, show what it came to, and exit with its code."""
+    """Run the recipe of a module under its name, show what it came to, and exit with its code."""
     from d5ray.distributed.faults.plan import Faults  # noqa: PLC0415 - quick for those who only want help
     from d5ray.recipes.engine.run_recipe import Way, recipe_of, run  # noqa: PLC0415
 
     way = Way(seeds, resume, flight, Faults() if faults is None else Faults.parse(faults))
-    raise typer.Exit(run(recipe_of(module, name, set_ or [], seed), way, address, json, timings))
+    raise typer.Exit(run(recipe_of(*found, set_ or [], seed), way, address, json, timings))
 
 
-def with_options(found: Callable[..., tuple[ModuleType, str]]) -> Callable[..., None]:
-    """The command with the arguments of `found`, which finds a recipe, and the options of running one."""
+def with_options(found: Callable[..., Any], run: Callable[..., None] = execute) -> Callable[..., None]:
+    """The command with the arguments of `found`, which finds a recipe or the like, and the options of `run`.
+
+    run: called with what was found first, and its own options.
+    """
     own = inspect.signature(found)
-    given_too = list(inspect.signature(execute).parameters.values())[2:]
+    given_too = list(inspect.signature(run).parameters.values())[1:]
 
     def command(**given: Any) -> None:
-        execute(*found(**{name: given.pop(name) for name in own.parameters}), **given)
+        run(found(**{name: given.pop(name) for name in own.parameters}), **given)
 
     command.__doc__, command.__name__ = found.__doc__, found.__name__
     signature = own.replace(parameters=[*own.parameters.values(), *given_too], return_annotation=None)

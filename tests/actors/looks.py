@@ -9,8 +9,8 @@ import ray
 import d5ray as d5
 from d5ray.actors.cluster.placement import place_of
 from d5ray.actors.group.group import TrainingGroup
-from d5ray.kits.laboratory.checking.agreements import agreements
 from d5ray.kits.laboratory.checking.folder import Folder
+from d5ray.kits.laboratory.checking.rows import agreements
 from tests.patience import patience
 
 Victim = tuple[str, int]  # "agent" and its rank, or "server" and its number

@@ -14,7 +14,7 @@ from benchmarks.overhead_lenet import recipe as overhead_lenet
 from benchmarks.step_lenet import recipe as step_lenet
 from benchmarks.torch_loops import HandWrittenLoop, Task
 from d5ray.errors import ConfigurationError
-from d5ray.kits.laboratory.jobs.whole_batches import whole_batches
+from d5ray.kits.laboratory.jobs.agent_rates import whole_batches
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.store import list_runs
 from d5ray.training.datasets import load_dataset

@@ -14,8 +14,8 @@ import torch
 
 import d5ray as d5
 from d5ray.errors import AgentError
-from d5ray.kits.laboratory.checking.agreements import agreements
 from d5ray.kits.laboratory.checking.folder import Folder
+from d5ray.kits.laboratory.checking.rows import agreements
 from d5ray.metrics.statistics.intervals import student
 from d5ray.simulated.group import SimulatedGroup
 

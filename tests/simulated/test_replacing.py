@@ -10,8 +10,8 @@ import d5ray as d5
 from d5ray.dashboards.disturbances import disturbances
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.kits.laboratory.checking.agreements import agreements
 from d5ray.kits.laboratory.checking.folder import Folder
+from d5ray.kits.laboratory.checking.rows import agreements
 from d5ray.simulated.group import SimulatedGroup
 from d5ray.simulated.newcomers import START_SECONDS
 from d5ray.training.samplers import Sharing

@@ -21,6 +21,7 @@ BRINGS: Final[dict[str, dict[str, str]]] = {
     "several values of a run": {"operator_time": f"{_CALLS}:times_of_operators"},
     "documents of benchmarker": {"operators": f"{_HERE}.bench.benchmarker:operators_benchmarked"},
     "modules of before": {  # packages and modules, for one release
+        "d5ray.recipes.engine.comparisons.comparison_job": f"{_HERE}.comparisons.side_by_side",
         "d5ray.recipes.jobs": f"{_HERE}.jobs",
         **{
             f"d5ray.recipes.engine.{name}": f"{_HERE}.{name}"

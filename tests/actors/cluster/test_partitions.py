@@ -13,8 +13,8 @@ import d5ray as d5
 from d5ray.actors.group import roster
 from d5ray.actors.remote import SETUP_SECONDS
 from d5ray.errors import D5Error
-from d5ray.kits.laboratory.checking.agreements import agreements
 from d5ray.kits.laboratory.checking.folder import Folder
+from d5ray.kits.laboratory.checking.rows import agreements
 from tests.clusters import Cluster, Driver, cluster
 from tests.conftest import wait_until
 

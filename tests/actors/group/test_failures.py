@@ -18,8 +18,8 @@ import pytest
 
 import d5ray as d5
 from d5ray.actors.group.group import TrainingGroup
-from d5ray.kits.laboratory.checking.agreements import agreements
 from d5ray.kits.laboratory.checking.folder import Folder
+from d5ray.kits.laboratory.checking.rows import agreements
 from tests.actors.looks import noted, processes
 from tests.conftest import wait_until
 

@@ -4,8 +4,8 @@ import pytest
 
 from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.bench import deepbench
+from d5ray.kits.laboratory.bench.deepbench import OperatorBench
 from d5ray.kits.laboratory.bench.plan import MeasurementPlan
-from d5ray.kits.laboratory.bench.suites import OperatorBench
 from d5ray.recipes.engine.parsing.options import seconds_of
 
 

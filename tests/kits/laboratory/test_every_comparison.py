@@ -24,7 +24,7 @@ from benchmarks.update_speed import recipe as update_speed
 from benchmarks.update_speed.metrics import RULE_STEP_TIME, RULE_TIME, RuleStepTimeRatio, UpdateTimeRatio
 from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.jobs.contest import Tries
-from d5ray.kits.laboratory.jobs.scaled_runs import RealExchange
+from d5ray.kits.laboratory.jobs.scaling import RealExchange
 from d5ray.kits.laboratory.jobs.trainings import Training
 from d5ray.kits.laboratory.metrics.trainings import (
     UPDATES,

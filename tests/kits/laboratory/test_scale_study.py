@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from d5ray.kits.laboratory.comparisons.contenders import RankSeries
-from d5ray.kits.laboratory.jobs.predictions import AllreduceExchange, ServerExchange
-from d5ray.kits.laboratory.jobs.scaled import ALGORITHMS
-from d5ray.kits.laboratory.jobs.scaled_runs import Scaled
+from d5ray.kits.laboratory.jobs.scaled import ALGORITHMS, AllreduceExchange, ServerExchange
+from d5ray.kits.laboratory.jobs.scaling import Scaled
 from d5ray.recipes import scale_study as recipe
 from tests.kits.laboratory.comparing import job_of
 

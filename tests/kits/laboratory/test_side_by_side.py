@@ -10,9 +10,8 @@ from d5ray.actors.group.run_row import RunOrigin
 from d5ray.actors.session.session import Session
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.kits.laboratory.comparisons import rounds
-from d5ray.kits.laboratory.comparisons.comparison_job import Comparison
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
-from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
+from d5ray.kits.laboratory.comparisons.side_by_side import Comparison, SideBySide
 from d5ray.kits.laboratory.metrics.side_by_side import StepTimeOf, StepTimeRatio, contenders
 from d5ray.metrics.record.store import Run, list_runs
 from d5ray.recipes.engine.recipe import Recipe, Result

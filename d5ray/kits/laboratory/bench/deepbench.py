@@ -9,10 +9,12 @@ products of a backward pass as GEMMs of their own, so a GEMM is one product in e
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
-from typing import Any, Final
+from typing import Any, ClassVar, Final, final
 
 from d5ray.errors import ConfigurationError, nearest
+from d5ray.kits.laboratory.bench.bench import FrameworkBench, check_names
 from d5ray.kits.laboratory.bench.deepbench_convolutions import LAYERS
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
@@ -187,3 +189,51 @@ RECURRENT: Final = {"training": _training_layers, "inference": _inference_layers
 
 def _pass(mode: str) -> str:
     return TRAINING if mode == "training" else FORWARD
+
+
+SUITES: Final = {"deepbench": problems}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class OperatorBench(FrameworkBench):
+    """The operators of a suite; see `Bench` for the other values.
+
+    groups  of problems: "gemm", "conv", "rnn"
+    """
+
+    recipe: ClassVar[str] = "bench_operators"
+    is_sampled: ClassVar[bool] = True
+
+    suite: str = "deepbench"
+    mode: str = "training"
+    groups: tuple[str, ...] = GROUPS
+
+    def check(self) -> None:
+        for name, value, known in (
+            ("suite", self.suite, SUITES),
+            ("mode", self.mode, MODES),
+        ):
+            if value not in known:
+                raise ConfigurationError(f"there is no {name} {value!r}: {nearest(value, known)}")
+        check_names("problems", self.groups, GROUPS)
+        super().check()
+
+    def problems(self) -> Sequence[Problem]:
+        return SUITES[self.suite](self.mode, self.groups, self.dtype)
+
+    def does(self, contender: str, problem: str) -> bool:
+        return True
+
+    @property
+    def title(self) -> str:
+        return f"bench {self.suite} {self.mode}"
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        names = ("suite", "mode", "device", "dtype")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def mutable(self) -> dict[str, Any]:
+        return {"groups": list(self.groups), **self.amounts()}

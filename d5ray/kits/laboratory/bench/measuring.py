@@ -2,11 +2,9 @@
 
 import hashlib
 import json
-import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final, final
 
 import psutil
@@ -14,7 +12,7 @@ import pyarrow as pa
 
 from d5ray.actors.calls import get
 from d5ray.actors.executors.call_timer import ProblemTiming
-from d5ray.actors.group.run_row import RunOrigin, new_run_id, run_row
+from d5ray.actors.group.run_row import RunOrigin
 from d5ray.actors.remote import SETUP_SECONDS
 from d5ray.actors.session import session
 from d5ray.actors.shipping import ship
@@ -22,6 +20,7 @@ from d5ray.errors import AgentError, first_line
 from d5ray.kits.laboratory.bench.bench import Bench, Team
 from d5ray.kits.laboratory.bench.plan import MEMORY_SHARE, MeasurementPlan, fitting, what_was_short
 from d5ray.kits.laboratory.comparisons.rounds import progress_of
+from d5ray.kits.laboratory.measured_run import MeasuredRun
 from d5ray.kits.laboratory.metrics.operator_calls import (
     OF_OPERATORS,
     PEAK_BYTE_RATE,
@@ -32,11 +31,8 @@ from d5ray.kits.laboratory.metrics.operator_calls import (
 )
 from d5ray.kits.laboratory.metrics.side_by_side import times_by_pair
 from d5ray.kits.laboratory.tables import operator_tables
-from d5ray.metrics.definitions.catalogue import catalogue_rows
-from d5ray.metrics.probes.environment import capture
 from d5ray.metrics.record import store
 from d5ray.metrics.record.recorder import Recorder
-from d5ray.metrics.record.schema import table_of
 from d5ray.ops.counting.measurable import Measurable
 
 GRACE_SECONDS: Final = 300.0  # beyond what is planned, until a call is given up
@@ -50,33 +46,21 @@ def run(bench: Bench, address: str | None, quiet: bool) -> store.Run:
 
     Raises `ConfigurationError` where a framework is not there, before a run is kept.
     """
-    root = store.runs_root()
-    store.check_writable(root)
     ship(bench.sent, "what is measured")
-    origin, started = _origin(bench), datetime.now(UTC)
-    run_id = new_run_id(bench.recipe)
-    metadata = {"recipe": origin.recipe, "recipe_hash": origin.recipe_hash, "run": run_id}
-    connected = session.connect(address, cpus=bench.cpus, metadata=metadata, quiet=True)
-    environment = capture()
-    row = run_row(
-        run_id=run_id,
-        origin=origin,
-        job=bench.describe(),
+    run = MeasuredRun(
+        bench.recipe,
+        _origin(bench),
+        bench.describe(),
         seed=bench.seed,
-        status="running",
-        started=started,
-        ray_address=connected.address,
-        dashboard=connected.dashboard,
         agents=len(bench.frameworks),
-        environment=environment,
+        connect=lambda metadata: session.connect(address, cpus=bench.cpus, metadata=metadata, quiet=True),
     )
-    writer = store.RunWriter(root, run_id)
-    measuring = Measuring(bench, writer, row, environment, quiet)
+    measuring = Measuring(bench, run, quiet)
     try:
         measuring.rounds()
     finally:
         measuring.close()
-    return store.Run(writer.folder)
+    return run.kept
 
 
 def _origin(bench: Bench) -> RunOrigin:
@@ -99,20 +83,11 @@ class Round:
 class Measuring:
     """A run that is being measured."""
 
-    def __init__(
-        self,
-        bench: Bench,
-        writer: store.RunWriter,
-        row: dict[str, Any],
-        environment: dict[str, str],
-        quiet: bool,
-    ) -> None:
-        self._bench, self._writer, self._quiet = bench, writer, quiet
-        self._row, self._environment = row, environment
+    def __init__(self, bench: Bench, run: MeasuredRun, quiet: bool) -> None:
+        self._bench, self._run, self._quiet = bench, run, quiet
         free = MEMORY_SHARE * psutil.virtual_memory().available
         self._plan = MeasurementPlan(bench.problems(), bench.frameworks, free, bench.seed)
         self._status, self._reason = "failed", ""
-        self._opened = False
         self._processes = bench.processes
         self._starting_seconds = 0.0
 
@@ -122,7 +97,7 @@ class Measuring:
             self._rounds(time.monotonic() + self._bench.budget_seconds)
             self._status = "completed"
         except KeyboardInterrupt:
-            if not self._opened:
+            if not self._run.is_open:
                 raise
             self._status, self._reason = "interrupted", "interrupted by the user"
         except BaseException as error:
@@ -131,28 +106,10 @@ class Measuring:
 
     def close(self) -> None:
         """Write what follows from the rows, and the end of the run; nothing where it was not opened."""
-        if not self._opened:
+        if not self._run.is_open:
             return
         self._derive()
-        tables = store.Run(self._writer.folder).tables()
-        self._writer.write_table("verdicts", table_of("verdicts"))
-        self._writer.update_run(
-            status=self._status,
-            stop_reason=self._reason or None,
-            ended=datetime.now(UTC),
-            rows=tables["samples"].num_rows,
-        )
-        self._writer.close()
-
-    def _open(self, facts: Mapping[str, str]) -> None:
-        """Begin the run's folder. facts: of the frameworks."""
-        self._writer.open(self._row, catalogue_rows() + operator_rows())
-        known = [
-            {"run_id": self._writer.run_id, "node": platform.node(), "key": key, "value": value}
-            for key, value in {**self._environment, **facts}.items()
-        ]
-        self._writer.write_table("environment", table_of("environment", known))
-        self._opened = True
+        self._run.close(self._status, self._reason)
 
     def _rounds(self, end: float) -> None:
         number = 0
@@ -169,12 +126,12 @@ class Measuring:
 
     def _round(self, number: int, until: float) -> None:
         bench, began = self._bench, time.monotonic()
-        with bench.teams(self._writer.run_id, number) as teams:
+        with bench.teams(self._run.writer.run_id, number) as teams:
             getting_ready = [actor.prepare.remote() for team in teams.values() for actor in team]
             facts = get(getting_ready, SETUP_SECONDS, "get ready to measure")
             self._starting_seconds += time.monotonic() - began
-            if not self._opened:
-                self._open({key: value for each in facts for key, value in each.items()})
+            if not self._run.is_open:
+                self._run.open(operator_rows(), {key: value for each in facts for key, value in each.items()})
             executors = dict(teams)
             if number == 0:
                 until = began + self._first_seconds(time.monotonic() - began)
@@ -194,7 +151,7 @@ class Measuring:
         return FIRST_SHARE * self._bench.budget_seconds / self._processes
 
     def _learn_peaks(self) -> None:
-        tables = store.Run(self._writer.folder).tables()
+        tables = self._run.kept.tables()
         flops, moved = peak(tables, PEAK_FLOP_RATE), peak(tables, PEAK_BYTE_RATE)
         if flops is not None and moved is not None:
             self._plan.flops_per_second, self._plan.bytes_per_second = flops[0], moved[0]
@@ -256,12 +213,14 @@ class Measuring:
 
     def _kept(self, outcome: ProblemTiming) -> None:
         for batch in outcome.rows:
-            self._writer.append(batch)
+            self._run.writer.append(batch)
 
     def _derive(self) -> None:
         """The share of the peak in every process, and a row for everything that was not measured."""
-        recorder = self._recorder()
-        run = store.Run(self._writer.folder).tables()
+        recorder = self._run.recorder("OperatorBench")
+        for metric, kind in OF_OPERATORS.items():
+            recorder.declare(metric, kind.unit)
+        run = self._run.kept.tables()
         recorded = _scopes_without_value(run, self._bench.metric)
         flops, moved = peak(run, PEAK_FLOP_RATE), peak(run, PEAK_BYTE_RATE)
         for problem in self._plan.problems:
@@ -311,18 +270,6 @@ class Measuring:
                 status=why if refused else "ok",
                 source="unavailable" if refused else "measured",
             )
-
-    def _recorder(self) -> Recorder:
-        recorder = Recorder(
-            run_id=self._writer.run_id,
-            agent="OperatorBench",
-            rank=0,
-            node=platform.node(),
-            send=self._writer.append,
-        )
-        for metric, kind in OF_OPERATORS.items():
-            recorder.declare(metric, kind.unit)
-        return recorder
 
 
 def _together(found: Sequence[ProblemTiming]) -> ProblemTiming:

@@ -11,8 +11,8 @@ from d5ray.errors import AccessError, D5Error, first_line
 from d5ray.kits.laboratory.checking import origin as check_origin
 from d5ray.kits.laboratory.checking import rows as check_rows
 from d5ray.kits.laboratory.checking import verdicts as check_verdicts
-from d5ray.kits.laboratory.checking.agreements import agreements
 from d5ray.kits.laboratory.checking.folder import Folder, Rule
+from d5ray.kits.laboratory.checking.rows import agreements
 from d5ray.metrics.probes.environment import d5ray_version
 from d5ray.metrics.record.reader import Run
 from d5ray.recipes.engine import library

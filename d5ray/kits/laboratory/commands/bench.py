@@ -1,6 +1,7 @@
 """`d5ray bench`: operators at published sizes, and what is the user's own"""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 from d5ray.checks import check_number
 from d5ray.errors import ConfigurationError
 from d5ray.failures.exit_codes import EXIT_CODES, INCONCLUSIVE, INTERRUPTED
+from d5ray.recipes.engine.command import with_options
 from d5ray.recipes.engine.parsing import options
 from d5ray.recipes.engine.parsing.options import seconds_of, usable_cores
 
@@ -35,6 +37,40 @@ Out = Annotated[
 Training = Annotated[bool, typer.Option("--training", help="With the backward pass.")]
 
 
+def _run(
+    job: "Bench",
+    to: To = None,
+    out: Out = None,
+    address: options.Address = None,
+    json: options.Json = False,
+) -> None:
+    """Run a bench, export what is asked for, show it, and end with the command's exit code."""
+    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
+    from d5ray.kits.laboratory.bench import measuring  # noqa: PLC0415 - imports Ray
+    from d5ray.kits.laboratory.tables import operator_tables as shown  # noqa: PLC0415 - quick for those who only want help
+    from d5ray.metrics.exports import catalogue  # noqa: PLC0415
+
+    if to is not None:
+        catalogue.check_free(to, out)
+    run = measuring.run(job, address, quiet=json)
+    data = shown.as_data(run)
+    if to is not None:
+        data["exported"] = str(catalogue.export(run, to, out))
+    if json:
+        run_tables.as_json(data)
+    else:
+        shown.show(run)
+    if data["status"] == "interrupted":
+        raise typer.Exit(INTERRUPTED)
+    if data["status"] != "completed" or not data["operators"]:
+        raise typer.Exit(EXIT_CODES[INCONCLUSIVE])
+
+
+def _measured(make: Callable[..., "Bench"]) -> Callable[..., None]:
+    """A command that runs the bench that a function makes of its options."""
+    return app.command()(with_options(make, _run))
+
+
 @app.callback()
 def bench() -> None:
     """Measure parts of deep learning: at published sizes, or your own.
@@ -45,7 +81,7 @@ def bench() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what TensorFlow says of itself when it is imported
 
 
-@app.command()
+@_measured
 def operators(
     suite: Annotated[str, typer.Option(help="Whose sizes: deepbench.")] = "deepbench",
     frameworks: Frameworks = "torch,numpy",
@@ -57,19 +93,15 @@ def operators(
     processes: Processes = 6,
     threads: Threads = None,
     seed: Seed = 0,
-    to: To = None,
-    out: Out = None,
-    address: options.Address = None,
-    json: options.Json = False,
-) -> None:
+) -> "Bench":
     """Time operators at published sizes under several frameworks.
 
     They take turns, each in fresh processes of its own. The problems are measured in random order until the
     budget ends; what it does not reach is listed. Exit code 2: nothing was measured.
     """
-    from d5ray.kits.laboratory.bench.suites import OperatorBench  # noqa: PLC0415 - quick for those who only want help
+    from d5ray.kits.laboratory.bench.deepbench import OperatorBench  # noqa: PLC0415 - quick for those who only want help
 
-    job = OperatorBench(
+    return OperatorBench(
         suite=suite,
         mode=mode,
         groups=_listed(problems),
@@ -81,7 +113,6 @@ def operators(
         threads=usable_cores() if threads is None else threads,
         seed=seed,
     )
-    _measured(job, to, out, address, json)
 
 
 def _operations(flops: float) -> int:
@@ -89,7 +120,7 @@ def _operations(flops: float) -> int:
     return round(flops)
 
 
-@app.command()
+@_measured
 def operator(
     names: Annotated[
         list[str],
@@ -122,18 +153,14 @@ def operator(
     processes: Processes = 6,
     threads: Threads = None,
     seed: Seed = 0,
-    to: To = None,
-    out: Out = None,
-    address: options.Address = None,
-    json: options.Json = False,
-) -> None:
+) -> "Bench":
     """Time operators of your own, also under several frameworks.
 
     Each is called once before anything is kept: one that raises, or gives NaN, is an error.
     """
     from d5ray.kits.laboratory.bench.own_operators import OwnOperatorBench, named  # noqa: PLC0415 - quick for help
 
-    job = OwnOperatorBench(
+    return OwnOperatorBench(
         operators=named(names),
         asked=_some("--frameworks", frameworks),
         shapes=tuple(shapes),
@@ -147,10 +174,9 @@ def operator(
         threads=usable_cores() if threads is None else threads,
         seed=seed,
     )
-    _measured(job, to, out, address, json)
 
 
-@app.command()
+@_measured
 def network(
     model: Annotated[
         str,
@@ -173,11 +199,7 @@ def network(
     processes: Processes = 6,
     threads: Threads = None,
     seed: Seed = 0,
-    to: To = None,
-    out: Out = None,
-    address: options.Address = None,
-    json: options.Json = False,
-) -> None:
+) -> "Bench":
     """Time a whole network, also under several frameworks.
 
     A model of PyTorch or Keras runs under its own framework as it is, and as a Network under others.
@@ -185,7 +207,7 @@ def network(
     from d5ray.kits.laboratory.bench.own_network import Asked  # noqa: PLC0415 - quick for those who only want help
     from d5ray.kits.laboratory.bench.own_networks import NetworkBench  # noqa: PLC0415
 
-    job = NetworkBench(
+    return NetworkBench(
         network=Asked(model, shape, classes, training, seed).found(),
         batches=_counts("--batch", batch),
         training=training,
@@ -196,10 +218,9 @@ def network(
         threads=usable_cores() if threads is None else threads,
         seed=seed,
     )
-    _measured(job, to, out, address, json)
 
 
-@app.command()
+@_measured
 def data(
     dataset: Annotated[
         str,
@@ -229,11 +250,7 @@ def data(
     budget: Budget = "5m",
     processes: Processes = 6,
     seed: Seed = 0,
-    to: To = None,
-    out: Out = None,
-    address: options.Address = None,
-    json: options.Json = False,
-) -> None:
+) -> "Bench":
     """Time how quickly samples and batches are there.
 
     Nothing else is computed meanwhile: a batch's time is what a step would wait for at least.
@@ -242,7 +259,7 @@ def data(
     from d5ray.kits.laboratory.bench.own_data import DataBench  # noqa: PLC0415
     from d5ray.recipes.engine.parsing.texts import settings_of  # noqa: PLC0415
 
-    job = DataBench(
+    return DataBench(
         data=asked(dataset, settings_of(settings or ())),
         decoders=_some("--decoder", decoder),
         batches=_counts("--batch", batch),
@@ -252,10 +269,9 @@ def data(
         processes=processes,
         seed=seed,
     )
-    _measured(job, to, out, address, json)
 
 
-@app.command()
+@_measured
 def allreduce(
     backends: Annotated[
         str, typer.Option(help="Some of shared_memory, socket, hierarchical, nccl, with commas between them.")
@@ -267,11 +283,7 @@ def allreduce(
     budget: Budget = "5m",
     processes: Annotated[int, typer.Option(help="Fresh groups of each kind; an interval needs 6.")] = 6,
     seed: Annotated[int, typer.Option(help="Of the order of sizes.")] = 0,
-    to: To = None,
-    out: Out = None,
-    address: options.Address = None,
-    json: options.Json = False,
-) -> None:
+) -> "Bench":
     """Time sums over agents by several backends.
 
     The agents are those of a training: actors of Ray, each with its communicator. GB/s are the array's bytes
@@ -279,7 +291,7 @@ def allreduce(
     """
     from d5ray.kits.laboratory.bench.allreduces import DEEPBENCH, AllreduceBench  # noqa: PLC0415 - quick for help
 
-    job = AllreduceBench(
+    return AllreduceBench(
         backends=_listed(backends),
         agents=_counts("--agents", agents),
         sizes=DEEPBENCH if sizes is None else _counts("--sizes", sizes),
@@ -287,30 +299,6 @@ def allreduce(
         processes=processes,
         seed=seed,
     )
-    _measured(job, to, out, address, json)
-
-
-def _measured(job: "Bench", to: str | None, out: Path | None, address: str | None, json: bool) -> None:
-    """Run a bench, export what is asked for, show it, and end with the command's exit code."""
-    from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
-    from d5ray.kits.laboratory.bench import measuring  # noqa: PLC0415 - imports Ray
-    from d5ray.kits.laboratory.tables import operator_tables as shown  # noqa: PLC0415 - quick for those who only want help
-    from d5ray.metrics.exports import catalogue  # noqa: PLC0415
-
-    if to is not None:
-        catalogue.check_free(to, out)
-    run = measuring.run(job, address, quiet=json)
-    data = shown.as_data(run)
-    if to is not None:
-        data["exported"] = str(catalogue.export(run, to, out))
-    if json:
-        run_tables.as_json(data)
-    else:
-        shown.show(run)
-    if data["status"] == "interrupted":
-        raise typer.Exit(INTERRUPTED)
-    if data["status"] != "completed" or not data["operators"]:
-        raise typer.Exit(EXIT_CODES[INCONCLUSIVE])
 
 
 def _listed(text: str) -> tuple[str, ...]:

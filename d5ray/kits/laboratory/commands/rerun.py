@@ -8,7 +8,7 @@ from d5ray.failures.exit_codes import EXIT_CODES, FAIL, INCONCLUSIVE
 from d5ray.recipes.engine.parsing.options import Address, Json, Name, Trust
 
 if TYPE_CHECKING:
-    from d5ray.kits.laboratory.repeats.rerun_outcome import Rerun
+    from d5ray.kits.laboratory.repeats.reruns import Rerun
 
 
 def rerun(run: Name, trust: Trust = False, address: Address = None, json: Json = False) -> None:

@@ -1,128 +1,94 @@
 """Runs a job's contenders in rounds of fresh processes, keeps what they measured, and judges it"""
 
 import math
-import platform
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from d5ray.actors.group.run_row import RunOrigin, new_run_id, run_row
+from d5ray.actors.group.run_row import RunOrigin
 from d5ray.display.console import BarColumn, Field, MofNCompleteColumn, TimeRemainingColumn, progress
 from d5ray.errors import RayLost, StorageError
-from d5ray.kits.laboratory.comparisons.comparison_job import ComparisonJob
 from d5ray.kits.laboratory.comparisons.contenders import AnyContender, RankSeries
+from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
+from d5ray.kits.laboratory.measured_run import MeasuredRun
 from d5ray.kits.laboratory.metrics.side_by_side import FAILED, UNAVAILABLE, scope_of
-from d5ray.metrics.definitions.catalogue import catalogue_rows
 from d5ray.metrics.judge.comparable import DATA
 from d5ray.metrics.judge.criteria import Criterion, Metric
 from d5ray.metrics.judge.summary import STOPPED
-from d5ray.metrics.probes.environment import capture
-from d5ray.metrics.record import store
 from d5ray.metrics.record.recorder import Recorder
-from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.statistics.sequential_stopping import SequentialStopping
-from d5ray.recipes.engine.recipe import Recipe, Result, judged, overall
+from d5ray.recipes.engine.recipe import Recipe, Result
 from d5ray.training.datasets import load_dataset
 
 
-def run(job: ComparisonJob, recipe: Recipe, origin: RunOrigin, address: str | None, quiet: bool) -> Result:
+def run(job: SideBySide, recipe: Recipe, origin: RunOrigin, address: str | None, quiet: bool) -> Result:
     """Run the job to its verdict; Ctrl-C ends it, keeps what was measured and leaves the verdict open."""
-    root = store.runs_root()
-    store.check_writable(root)
-    run_id = new_run_id(recipe.name)
-    started = datetime.now(UTC)
-    metadata = {"recipe": origin.recipe, "recipe_hash": origin.recipe_hash, "run": run_id}
-    session = job.connect(address, metadata, quiet)
-    environment = capture() | {
-        f"{DATA} {name}".rstrip(): load_dataset(dataset, **options).fingerprint
-        for name, (dataset, options) in job.datasets().items()
-    }
-    row = run_row(
-        run_id=run_id,
-        origin=origin,
-        job=job.describe(),
+
+    def data() -> dict[str, str]:
+        return {
+            f"{DATA} {name}".rstrip(): load_dataset(dataset, **options).fingerprint
+            for name, (dataset, options) in job.datasets().items()
+        }
+
+    run = MeasuredRun(
+        recipe.name,
+        origin,
+        job.describe(),
         seed=job.seed,
-        status="running",
-        started=started,
-        ray_address=session.address,
-        dashboard=session.dashboard,
         agents=max(contender.processes for contender in job.contenders()),
-        environment=environment,
+        connect=lambda metadata: job.connect(address, metadata, quiet),
+        facts=data,
     )
-    writer = store.RunWriter(root, run_id)
-    writer.open(row, _metric_rows(recipe))
-    facts = [
-        {"run_id": run_id, "node": platform.node(), "key": key, "value": value}
-        for key, value in environment.items()
-    ]
-    writer.write_table("environment", table_of("environment", facts))
+    run.open(_metric_row(criterion.metric) for criterion in recipe.criteria)
     status, reason = "failed", ""
     try:
-        status, reason = _measure(job, writer, recipe.criteria, quiet)
+        status, reason = _measure(job, run, recipe.criteria, quiet)
     except BaseException as error:
         reason = str(error)
         raise
     finally:
-        tables = store.Run(writer.folder).tables()
-        verdicts = judged(recipe.criteria, tables, status)
-        verdict = overall(verdicts, status)
-        writer.write_table("verdicts", table_of("verdicts", [v.row for v in verdicts]))
-        writer.update_run(
-            status=status,
-            stop_reason=reason or None,
-            verdict=verdict,
-            ended=datetime.now(UTC),
-            rows=tables["samples"].num_rows,
-        )
-        writer.close()
+        verdict, verdicts = run.close(status, reason, recipe.criteria)
     return Result(
         recipe=recipe,
-        run_id=run_id,
-        folder=writer.folder,
-        verdict=verdict,
+        run_id=run.writer.run_id,
+        folder=run.writer.folder,
+        verdict=str(verdict),
         verdicts=verdicts,
         status=status,
         reason=reason,
-        startup_seconds={"ray.init": session.seconds},
+        startup_seconds={"ray.init": run.session.seconds},
     )
 
 
 def _measure(
-    job: ComparisonJob, writer: store.RunWriter, criteria: tuple[Criterion, ...], quiet: bool
+    job: SideBySide, run: MeasuredRun, criteria: tuple[Criterion, ...], quiet: bool
 ) -> tuple[str, str]:
     """Measures all turns; the run's status and the reason why it ended, if that was not fixed before."""
     reasons = {contender.name: contender.missing() for contender in job.contenders()}
     for name, reason in reasons.items():
         if reason:
-            record_missing(writer, name, reason)
+            record_missing(run, name, reason)
     turns = [(pair, contender) for pair, contender in job.turns() if not reasons[contender.name]]
     # Within the run's folder, so that even a killed driver leaves nothing elsewhere.
-    kept = tempfile.TemporaryDirectory(prefix="measured-", dir=writer.folder, ignore_cleanup_errors=True)
+    kept = tempfile.TemporaryDirectory(prefix="measured-", dir=run.writer.folder, ignore_cleanup_errors=True)
     try:
         with kept as folder, progress_of(job.name, len(turns), show=not quiet) as begin:
             for number, (pair, contender) in enumerate(turns):
-                if (
-                    number
-                    and pair != turns[number - 1][0]
-                    and (reason := _enough(job, writer, criteria, pair))
-                ):
+                if number and pair != turns[number - 1][0] and (reason := _enough(job, run, criteria, pair)):
                     return "completed", reason
                 begin(f"round {pair + 1} of {job.most_pairs}: {contender.name}")
                 own = Path(folder) / str(number)
                 own.mkdir()
-                _take_turn(job, writer, contender, pair, own)
+                _take_turn(job, run, contender, pair, own)
     except KeyboardInterrupt:
         return "interrupted", "interrupted by the user"
-    return "completed", _enough(job, writer, criteria, job.most_pairs)
+    return "completed", _enough(job, run, criteria, job.most_pairs)
 
 
-def _take_turn(
-    job: ComparisonJob, writer: store.RunWriter, contender: AnyContender, pair: int, folder: Path
-) -> None:
+def _take_turn(job: SideBySide, run: MeasuredRun, contender: AnyContender, pair: int, folder: Path) -> None:
     """Measure a contender once. A peer's failure is kept in the place of what it would have measured."""
     try:
         measured = contender.measure(job, folder)
@@ -131,9 +97,9 @@ def _take_turn(
     except Exception as error:
         if not contender.is_peer:
             raise
-        record_missing(writer, contender.name, f"{FAILED} {_why(error)}", pair)
+        record_missing(run, contender.name, f"{FAILED} {_why(error)}", pair)
     else:
-        record(writer, contender, pair, measured)
+        record(run, contender, pair, measured)
 
 
 def _why(error: Exception) -> str:
@@ -142,11 +108,11 @@ def _why(error: Exception) -> str:
     return lines[0] if len(lines) == 1 else f"{lines[0]} {lines[-1]}"
 
 
-def _enough(job: ComparisonJob, writer: store.RunWriter, criteria: tuple[Criterion, ...], pairs: int) -> str:
+def _enough(job: SideBySide, run: MeasuredRun, criteria: tuple[Criterion, ...], pairs: int) -> str:
     """Why to stop after that many rounds; empty to go on. What cannot be measured here holds up nobody."""
     if not isinstance(job.pairs, SequentialStopping) or pairs not in job.pairs.pairs:
         return ""
-    tables = store.Run(writer.folder).tables()
+    tables = run.kept.tables()
     found = [criterion.metric.estimate(tables) for criterion in criteria]
     widths = [
         math.inf if each.low is None or each.high is None else (each.high - each.low) / 2 / each.value
@@ -156,12 +122,12 @@ def _enough(job: ComparisonJob, writer: store.RunWriter, criteria: tuple[Criteri
     return job.pairs.reason(pairs, widths)
 
 
-def record(writer: store.RunWriter, contender: AnyContender, pair: int, measured: list[RankSeries]) -> None:
+def record(run: MeasuredRun, contender: AnyContender, pair: int, measured: list[RankSeries]) -> None:
     """The rows of one turn: the contender as scope, the round as repetition."""
     recorders: dict[int, Recorder] = {}
     for series in measured:
         if series.rank not in recorders:
-            recorders[series.rank] = _recorder(writer, contender.name, series.rank, pair)
+            recorders[series.rank] = run.recorder(f"{contender.name}/{series.rank}", series.rank, pair)
         recorder = recorders[series.rank]
         recorder.declare(series.metric, series.unit)
         scope = scope_of(contender.name, series.at)
@@ -176,30 +142,12 @@ def record(writer: store.RunWriter, contender: AnyContender, pair: int, measured
         recorder.flush()
 
 
-def record_missing(writer: store.RunWriter, contender: str, reason: str, pair: int = 0) -> None:
+def record_missing(run: MeasuredRun, contender: str, reason: str, pair: int = 0) -> None:
     """A row without a value that says why there are no others of this contender, or none of this round."""
-    recorder = _recorder(writer, contender, rank=0, pair=pair)
+    recorder = run.recorder(f"{contender}/0", attempt=pair)
     status = f"{UNAVAILABLE}: {reason}"
     recorder.record("step_time", None, scope=contender, status=status, source=UNAVAILABLE, rep=pair)
     recorder.flush()
-
-
-def _recorder(writer: store.RunWriter, contender: str, rank: int, pair: int) -> Recorder:
-    return Recorder(
-        run_id=writer.run_id,
-        agent=f"{contender}/{rank}",
-        rank=rank,
-        node=platform.node(),
-        attempt=pair,
-        send=writer.append,
-        send_events=writer.append_events,
-    )
-
-
-def _metric_rows(recipe: Recipe) -> list[dict[str, Any]]:
-    """The catalogue, and the metrics that this recipe judges."""
-    known = catalogue_rows()
-    return known + [_metric_row(criterion.metric) for criterion in recipe.criteria]
 
 
 def _metric_row(metric: Metric) -> dict[str, Any]:

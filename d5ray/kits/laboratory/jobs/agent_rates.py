@@ -1,4 +1,4 @@
-"""Rates of the agents of a training, samples a second, from what each recorded at every step"""
+"""Trainings whose steps are equal, and the rates of their agents, from what each recorded at every step"""
 
 from pathlib import Path
 
@@ -6,11 +6,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from d5ray.errors import AgentError
+from d5ray.errors import AgentError, ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.kits.laboratory.comparisons.contenders import RankSeries
 from d5ray.kits.laboratory.metrics.rates import AGENT_STEP_TIME, SAMPLE_RATE
 from d5ray.metrics.definitions.catalogue import SamplesSeen, StepTime
+from d5ray.training.datasets import Dataset, Split
+
+
+def whole_batches(dataset: Dataset, batch: int) -> Dataset:
+    """The data set with as many training samples as fill whole batches, so that all steps are equal."""
+    samples = len(dataset.train) // batch * batch
+    if samples == 0:
+        raise ConfigurationError(
+            f"the data set {dataset.name!r} has {len(dataset.train)} training samples, one step of all "
+            f"agents takes {batch}: choose a smaller batch_size"
+        )
+    train = Split(dataset.train.inputs[:samples], dataset.train.labels[:samples])
+    return Dataset(dataset.name, train, dataset.test, dataset.classes)
 
 
 def on_agents(experiment: Experiment, steps: int, folder: Path) -> list[RankSeries]:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.comparisons import processes
-from d5ray.kits.laboratory.comparisons.comparison_job import Comparison
 from d5ray.kits.laboratory.comparisons.contenders import AnyContender, Contender, RankSeries
-from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
+from d5ray.kits.laboratory.comparisons.side_by_side import Comparison, SideBySide
 from d5ray.kits.laboratory.jobs.attempts import Attempt, AttemptCurve
 from d5ray.kits.laboratory.jobs.workloads import Workload
 from d5ray.kits.laboratory.metrics.performance_profiles import (

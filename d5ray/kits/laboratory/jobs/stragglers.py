@@ -14,8 +14,7 @@ from d5ray.experiment import Experiment
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
 from d5ray.kits.laboratory.jobs import devices
-from d5ray.kits.laboratory.jobs.agent_rates import on_agents, rates
-from d5ray.kits.laboratory.jobs.whole_batches import whole_batches
+from d5ray.kits.laboratory.jobs.agent_rates import on_agents, rates, whole_batches
 from d5ray.training.datasets import Dataset, load_dataset
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.stragglers import Slowdown

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +15,6 @@ from d5ray.archive import experiments
 from d5ray.archive.experiments import Archived
 from d5ray.errors import ConfigurationError
 from d5ray.failures.exit_codes import INCONCLUSIVE
-from d5ray.kits.laboratory.repeats.rerun_outcome import Rerun
 from d5ray.metrics.judge.comparable import incomparable
 from d5ray.metrics.judge.criteria import Criterion
 from d5ray.metrics.judge.stored_criteria import criterion_of
@@ -24,6 +24,31 @@ from d5ray.metrics.record.schema import table_of
 from d5ray.recipes.engine.recipe import judged, overall
 from d5ray.simulator import simulate
 from d5ray.training.events.checkpoint import Checkpoint
+
+
+@final
+@dataclass(frozen=True)
+class Rerun:
+    """The result of repeating a run.
+
+    losses: the largest |a − b| / max(|a|, |b|) of an agent's loss at a step. bits: whether losses and
+    parameters agree to the last bit. promised: whether they must.
+    """
+
+    run_id: str
+    again: str
+    outcome: Literal["same", "differs", "inconclusive"]
+    reasons: tuple[str, ...]
+    verdicts: tuple[str | None, str | None]
+    losses: float
+    bits: bool
+    promised: bool
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The result as JSON data."""
+        return asdict(self)
+
 
 SAME: Final = "same"
 DIFFERS: Final = "differs"
