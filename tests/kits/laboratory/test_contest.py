@@ -9,9 +9,8 @@ import pytest
 
 import d5ray as d5
 from d5ray.actors.shipping import ship
-from d5ray.kits.laboratory.jobs.attempts import Attempt, AttemptCurve
 from d5ray.kits.laboratory.jobs.contest import Tries, series_of
-from d5ray.kits.laboratory.jobs.workloads import Workload, meets
+from d5ray.kits.laboratory.jobs.workloads import Attempt, AttemptCurve, Workload, meets
 from d5ray.networks.executors.executor import Evaluation
 from d5ray.recipes import optimizer_comparison
 from tests.kits.laboratory.comparing import LINEAR, job_of

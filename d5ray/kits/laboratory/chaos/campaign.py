@@ -13,9 +13,9 @@ from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.failures.exit_codes import FAIL, INCONCLUSIVE, PASS
 from d5ray.kits.laboratory.chaos.judging import Judged, judged
-from d5ray.kits.laboratory.chaos.plans import STOP_SECONDS
 from d5ray.kits.laboratory.chaos.processes import ended
 from d5ray.kits.laboratory.chaos.trials import (
+    STOP_SECONDS,
     STUCK_SECONDS,
     USUAL,
     USUAL_KINDS,

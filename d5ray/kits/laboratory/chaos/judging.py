@@ -11,9 +11,8 @@ from d5ray.distributed.faults.missed import MISSED
 from d5ray.errors import D5Error, first_line
 from d5ray.experiment import Experiment
 from d5ray.failures.exit_codes import ERROR_EXIT_CODE, EXIT_CODES, INTERRUPTED
-from d5ray.kits.laboratory.chaos.plans import FILLS
 from d5ray.kits.laboratory.chaos.processes import Ended
-from d5ray.kits.laboratory.chaos.trials import Trial
+from d5ray.kits.laboratory.chaos.trials import FILLS, Trial
 from d5ray.kits.laboratory.checking import checker
 from d5ray.metrics.record.store import Run
 

@@ -10,8 +10,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.comparisons import processes
 from d5ray.kits.laboratory.comparisons.contenders import AnyContender, Contender, RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import Comparison, SideBySide
-from d5ray.kits.laboratory.jobs.attempts import Attempt, AttemptCurve
-from d5ray.kits.laboratory.jobs.workloads import Workload
+from d5ray.kits.laboratory.jobs.workloads import Attempt, AttemptCurve, Workload
 from d5ray.kits.laboratory.metrics.performance_profiles import (
     EVALUATED_STEP,
     SAMPLES_TO_TARGET,
