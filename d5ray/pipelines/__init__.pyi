@@ -9,8 +9,8 @@ from d5ray.kits.parallel.pipeline.schedules import Interleaved as Interleaved
 from d5ray.kits.parallel.pipeline.schedules import NaiveModelParallelism as NaiveModelParallelism
 from d5ray.kits.parallel.pipeline.schedules import OneFOneB as OneFOneB
 from d5ray.kits.parallel.stages.balanced import Balanced as Balanced
-from d5ray.kits.parallel.stages.costs import counted_costs as counted_costs
-from d5ray.kits.parallel.stages.costs import operator_costs as operator_costs
 from d5ray.kits.parallel.stages.cut import Cut as Cut
 from d5ray.kits.parallel.stages.cut_table import stage_table as stage_table
 from d5ray.kits.parallel.stages.cutting import pieces as pieces
+from d5ray.networks.executors.costs import counted_costs as counted_costs
+from d5ray.networks.executors.costs import operator_costs as operator_costs

@@ -36,8 +36,8 @@ from tests.mutants.running import Outcome, run
 FOLDER = Path(__file__).parent
 NUMBER, SEED = 300, "d5ray"
 STARTS_RAY = (
-    "tests/actors/", "tests/commands/", "tests/docs/", "tests/kits/laboratory/", "tests/kits/parallel/on_ray/",
-    "tests/recipes/", "tests/test_readme",
+    "tests/actors/", "tests/commands/", "tests/docs/", "tests/kits/laboratory/",
+    "tests/kits/parallel/on_ray/", "tests/recipes/", "tests/test_readme",
 )  # fmt: skip
 END_TO_END = ("tests/agent/test_training_agent.py", "tests/test_simulator.py", "tests/test_same_as_torch.py")
 LIBRARIES = ("numpy", "torch", "pandas", "pyarrow", "onnx", "duckdb")  # imported once for all

@@ -12,10 +12,10 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks import numpy as d5fw
 from d5ray.kits.parallel.stages.balanced import Balanced
-from d5ray.kits.parallel.stages.costs import NetworkCosts, counted_costs, operator_costs
 from d5ray.kits.parallel.stages.cut import groups
 from d5ray.kits.parallel.stages.cutting import pieces
 from d5ray.kits.parallel.stages.piece import Piece
+from d5ray.networks.executors.costs import NetworkCosts, counted_costs, operator_costs
 from d5ray.networks.network import Network
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor

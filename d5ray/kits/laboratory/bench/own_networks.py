@@ -14,7 +14,7 @@ from d5ray.kits.laboratory.bench import user_objects
 from d5ray.kits.laboratory.bench.bench import FrameworkBench
 from d5ray.kits.laboratory.bench.own_network import OwnNetwork
 from d5ray.kits.laboratory.metrics.operator_calls import NETWORK_TIME
-from d5ray.kits.parallel.stages.costs import pass_flops, tensor_bytes
+from d5ray.networks.executors.costs import pass_flops, tensor_bytes
 from d5ray.networks.graph.tensors import is_floating
 from d5ray.operators.framework import Call, Framework, class_named
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor

@@ -7,10 +7,10 @@ import numpy as np
 
 from d5ray.checks import check_count, check_rate
 from d5ray.errors import ConfigurationError
-from d5ray.kits.parallel.stages.costs import NetworkCosts, counted_costs
 from d5ray.kits.parallel.stages.cut import Cut, Cutting, groups
 from d5ray.kits.parallel.stages.partition import Allowed, Table, least_maximum, partition
 from d5ray.kits.parallel.stages.stage_tables import StageTables
+from d5ray.networks.executors.costs import NetworkCosts, counted_costs
 from d5ray.networks.network import Network
 
 

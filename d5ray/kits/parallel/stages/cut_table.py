@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from d5ray.checks import check_items, check_kind
-from d5ray.kits.parallel.stages.costs import NetworkCosts, counted_costs
 from d5ray.kits.parallel.stages.piece import Piece
+from d5ray.networks.executors.costs import NetworkCosts, counted_costs
 
 if TYPE_CHECKING:
     import pyarrow as pa

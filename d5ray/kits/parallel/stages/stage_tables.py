@@ -5,8 +5,8 @@ from typing import final
 
 import numpy as np
 
-from d5ray.kits.parallel.stages.costs import NetworkCosts
 from d5ray.kits.parallel.stages.partition import Table, parts_feeding, parts_reading, parts_sum
+from d5ray.networks.executors.costs import NetworkCosts
 from d5ray.networks.executors.plan import depending
 from d5ray.networks.graph.tensors import is_floating
 from d5ray.networks.network import Network
