@@ -278,22 +278,6 @@ class Membership:
             call()
 
 
-@final
-class Prefixed:
-    """The values of a membership whose keys begin with a prefix of their own."""
-
-    def __init__(self, membership: Membership, prefix: str) -> None:
-        self._membership, self._prefix = membership, prefix
-
-    def put(self, key: str, value: bytes) -> None:
-        """Put a value under the key with the prefix; see `Membership.put`."""
-        self._membership.put(f"{self._prefix}/{key}", value)
-
-    def take(self, key: str, seconds: float | None = None) -> bytes:
-        """Take the value under the key with the prefix; see `Membership.take`."""
-        return self._membership.take(f"{self._prefix}/{key}", seconds)
-
-
 def _agents(waits: Sequence[PresentWait]) -> list[int]:
     return sorted({agent for wait in waits for agent in wait.agents})
 

@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from d5ray.errors import ConfigurationError
@@ -43,6 +43,9 @@ class Signature(NamedTuple):
         word, dtype, elements = _LAYOUT.unpack(packed)
         short, _, detail = word.rstrip(b"\0").decode().partition(":")
         return cls(_LONG[short], detail, dtype.rstrip(b"\0").decode(), elements)
+
+
+packed = lru_cache(maxsize=1024)(Signature.pack)  # a call as it travels
 
 
 def signature_of(operation: str, detail: object, flat: Any) -> Signature:

@@ -1,10 +1,14 @@
 """The point where all members of a group on one node arrive, say what they call, and go on together"""
 
 import struct
-from functools import lru_cache
 from typing import Any, final
 
-from d5ray.distributed.communicators.agreement.call_signature import SIGNATURE_BYTES, Signature, disagreement
+from d5ray.distributed.communicators.agreement.call_signature import (
+    SIGNATURE_BYTES,
+    Signature,
+    disagreement,
+    packed,
+)
 from d5ray.distributed.communicators.shared_memory.allocations import NOWHERE, Place
 from d5ray.distributed.communicators.shared_memory.arena import LINE_WORDS, PARITIES, Arena
 from d5ray.distributed.communicators.shared_memory.bounded_wait import WaitGuard
@@ -12,8 +16,6 @@ from d5ray.distributed.communicators.shared_memory.doorbell import Doorbells
 
 _HEADER = struct.Struct(f"<qq8x{SIGNATURE_BYTES}s")  # where the array lies and what is called, after the step
 _CALL_AT = 8 * LINE_WORDS - SIGNATURE_BYTES
-
-packed = lru_cache(maxsize=1024)(Signature.pack)
 
 
 @final

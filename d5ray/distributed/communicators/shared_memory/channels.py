@@ -4,9 +4,13 @@ import struct
 from collections import defaultdict, deque
 from typing import NamedTuple, final
 
-from d5ray.distributed.communicators.agreement.call_signature import SIGNATURE_BYTES, Signature, disagreement
+from d5ray.distributed.communicators.agreement.call_signature import (
+    SIGNATURE_BYTES,
+    Signature,
+    disagreement,
+    packed,
+)
 from d5ray.distributed.communicators.shared_memory.arena import CELLS, CHANNEL_WORDS, LINE_WORDS, Arena
-from d5ray.distributed.communicators.shared_memory.barrier import packed
 from d5ray.distributed.communicators.shared_memory.bounded_wait import WaitGuard
 from d5ray.distributed.communicators.shared_memory.doorbell import Doorbells
 from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat

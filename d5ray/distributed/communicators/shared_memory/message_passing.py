@@ -5,8 +5,7 @@ from typing import final
 
 import numpy as np
 
-from d5ray.distributed.communicators.agreement.call_signature import Signature
-from d5ray.distributed.communicators.shared_memory.barrier import packed
+from d5ray.distributed.communicators.agreement.call_signature import Signature, packed
 from d5ray.distributed.communicators.shared_memory.channels import Channels
 from d5ray.distributed.communicators.shared_memory.doorbell import Doorbells
 from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat, take_over

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import final
 
-from d5ray.distributed.communicators.agreement.call_signature import Signature
+from d5ray.distributed.communicators.agreement.call_signature import Signature, packed
 from d5ray.distributed.communicators.shared_memory.arena import Arena
-from d5ray.distributed.communicators.shared_memory.barrier import packed
 from d5ray.distributed.communicators.shared_memory.channels import Channels
 from d5ray.distributed.communicators.shared_memory.doorbell import Doorbells
 from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat, ReduceKernels, take_over

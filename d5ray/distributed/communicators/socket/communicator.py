@@ -4,9 +4,10 @@ from typing import final
 
 import numpy as np
 
+from d5ray.distributed.communicators.agreement.call_signature import packed
 from d5ray.distributed.communicators.point_to_point.collectives import Flat, Pieces
 from d5ray.distributed.communicators.point_to_point.communicator import OngoingCollective, PointToPoint
-from d5ray.distributed.communicators.socket.header import dispute, packed
+from d5ray.distributed.communicators.socket.header import dispute
 from d5ray.distributed.communicators.socket.mesh import connect_members
 from d5ray.distributed.communicators.socket.transfer import (
     BrokenTransfer,

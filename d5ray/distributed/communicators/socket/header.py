@@ -1,9 +1,7 @@
 """Headers that two members exchange before they trust the data: which operation each of them calls"""
 
 import struct
-import zlib
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import NamedTuple
 
 from d5ray.distributed.communicators.agreement.call_signature import SIGNATURE_BYTES, Signature, disagreement
@@ -12,15 +10,7 @@ from d5ray.errors import ConfigurationError
 NONE = -1  # bytes, where there is no message in this direction
 _LAYOUT = struct.Struct(f"<q{SIGNATURE_BYTES}sqq")
 HEADER_BYTES = _LAYOUT.size
-_PAYLOAD_TAGS = 2**30  # the first of them; PyTorch's tags have 31 bits
-ALARM = _LAYOUT.pack(-1, b"", NONE, NONE)  # instead of a header: this member cannot go on
 _PAIRS = ("exchange", "neighbors", "send", "recv", "messages")  # not called by all members, or not counted
-
-
-@lru_cache(maxsize=1024)
-def packed(call: Signature) -> bytes:
-    """A call as it travels in a header."""
-    return call.pack()
 
 
 class Header(NamedTuple):
@@ -43,11 +33,6 @@ class Header(NamedTuple):
     def answer(self) -> bytes:
         """The other member's header, packed, if it calls the same operation."""
         return _LAYOUT.pack(self.number, self.call, self.awaited, self.given)
-
-    def payload_tag(self, size: int) -> int:
-        """A tag that two members have in common only if they call the same with as many bytes."""
-        packed = _LAYOUT.pack(self.number, self.call, size, size)
-        return _PAYLOAD_TAGS + zlib.crc32(packed) % _PAYLOAD_TAGS
 
 
 def dispute(
