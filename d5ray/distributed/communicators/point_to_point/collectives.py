@@ -14,13 +14,10 @@ With P members, an array of n bytes, the latency α of a message and the time β
 Sources: Thakur, Rabenseifner, Gropp, doi 10.1177/1094342005051521; Chan, Heimlich, Purkayastha, van de
 Geijn, doi 10.1002/cpe.1206. "Everyone to everyone" sends all messages at once, where those papers have a
 ring or recursive halving: the same bytes, in one latency instead of P−1 or log₂ P.
-
-Every `*_cost` is the closed form of what the function beside it moves, at one member.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -34,16 +31,6 @@ Pieces = Sequence[tuple[Flat, int]]  # flat arrays, each with the rank it goes t
 MESSAGE_BYTES = 65_536  # that take as long as a message takes anyway, α/β: over sockets within a machine
 REDUCED_BYTES = 0.2  # that are sent in the time in which a byte is reduced, γ/β
 BLOCK_BYTES = 65_536  # of an array, so that the same block of several stays in the cache
-
-
-@dataclass(frozen=True)
-class CollectiveCost:
-    """The bytes that one member moves, and the latencies of the whole operation one after the other."""
-
-    bytes_sent: int
-    bytes_received: int
-    messages_sent: int
-    rounds: int
 
 
 class CollectiveExchange(ABC):
@@ -100,39 +87,15 @@ def recursive_doubling(exchange: CollectiveExchange, flat: Flat, reduce: Reduce)
         exchange.swap([(flat, rank + 1)], [])
 
 
-def recursive_doubling_cost(rank: int, size: int, payload_bytes: int) -> CollectiveCost:
-    """k messages each way with P = 2ᵏ + r; for the first 2r members 1 or k+1; k rounds, and 2 more if r > 0.
-
-    >>> recursive_doubling_cost(0, 4, 100), recursive_doubling_cost(1, 3, 100).messages_sent
-    (CollectiveCost(bytes_sent=200, bytes_received=200, messages_sent=2, rounds=2), 1)
-    """
-    core = _power_of_two(size)
-    steps, extra = core.bit_length() - 1, size - core
-    messages = steps if rank >= 2 * extra else 1 if rank % 2 else steps + 1
-    moved = messages * payload_bytes
-    return CollectiveCost(moved, moved, messages, steps + 2 * (extra > 0))
-
-
 def direct_allreduce(exchange: CollectiveExchange, flat: Flat, reduce: Reduce) -> None:
     """array ← the reduction of all: every member reduces one part, and sends that to all."""
     reduce_scatter(exchange, flat, reduce)
     all_gather(exchange, flat)
 
 
-def direct_allreduce_cost(rank: int, size: int, elements: int, itemsize: int) -> CollectiveCost:
-    """n − own, and P − 1 times own, where own is this member's part of n: 2n (P−1)/P if parts are equal.
-
-    >>> direct_allreduce_cost(0, 4, 100, 4)
-    CollectiveCost(bytes_sent=600, bytes_received=600, messages_sent=6, rounds=2)
-    """
-    first = reduce_scatter_cost(rank, size, elements, itemsize)
-    second = all_gather_cost(rank, size, elements, itemsize)
-    return CollectiveCost(
-        first.bytes_sent + second.bytes_sent,
-        first.bytes_received + second.bytes_received,
-        first.messages_sent + second.messages_sent,
-        first.rounds + second.rounds,
-    )
+def doubling_rounds(size: int) -> int:
+    """The rounds of recursive doubling: k with P = 2ᵏ + r, and 2 more if r > 0."""
+    return size.bit_length() - 1 + 2 * (size > _power_of_two(size))
 
 
 def doubling_is_faster(size: int, payload_bytes: int) -> bool:
@@ -143,21 +106,10 @@ def doubling_is_faster(size: int, payload_bytes: int) -> bool:
     >>> [doubling_is_faster(4, payload_bytes) for payload_bytes in (4, 300_000, 1_000_000)]
     [True, True, False]
     """
-    rounds = recursive_doubling_cost(0, size, 0).rounds
+    rounds = doubling_rounds(size)
     part = payload_bytes * (size - 1) / size
     doubling = rounds * (MESSAGE_BYTES + (1 + REDUCED_BYTES) * payload_bytes)
     return doubling <= 2 * (size - 1) * MESSAGE_BYTES + (2 + REDUCED_BYTES) * part
-
-
-def allreduce_cost(rank: int, size: int, elements: int, itemsize: int) -> CollectiveCost:
-    """The cost of an allreduce by whichever algorithm is taken.
-
-    >>> [allreduce_cost(0, 8, elements, 4).rounds for elements in (1, 1_000_000)]
-    [3, 2]
-    """
-    if doubling_is_faster(size, elements * itemsize):
-        return recursive_doubling_cost(rank, size, elements * itemsize)
-    return direct_allreduce_cost(rank, size, elements, itemsize)
 
 
 # -- everyone to everyone ----------------------------------------------------------------------------------
@@ -180,32 +132,12 @@ def reduce_scatter(exchange: CollectiveExchange, flat: Flat, reduce: Reduce) -> 
         reduce(total, last, mine[low : low + step])
 
 
-def reduce_scatter_cost(rank: int, size: int, elements: int, itemsize: int) -> CollectiveCost:
-    """The cost of a reduce-scatter: sends all parts but its own, receives its own from all others.
-
-    >>> reduce_scatter_cost(0, 2, 3, 4)
-    CollectiveCost(bytes_sent=8, bytes_received=4, messages_sent=1, rounds=1)
-    """
-    own = _own_bytes(rank, size, elements, itemsize)
-    return CollectiveCost(elements * itemsize - own, (size - 1) * own, size - 1, 1)
-
-
 def all_gather(exchange: CollectiveExchange, flat: Flat) -> None:
     """array ← every member's own part of it."""
     own = parts(flat.size, exchange.size)
     others = _others(exchange)
     mine = flat[own[exchange.rank]]
     exchange.swap([(mine, rank) for rank in others], [(flat[own[rank]], rank) for rank in others])
-
-
-def all_gather_cost(rank: int, size: int, elements: int, itemsize: int) -> CollectiveCost:
-    """The cost of an all-gather: sends its own part to all others, receives all parts but its own.
-
-    >>> all_gather_cost(0, 2, 3, 4)
-    CollectiveCost(bytes_sent=4, bytes_received=8, messages_sent=1, rounds=1)
-    """
-    own = _own_bytes(rank, size, elements, itemsize)
-    return CollectiveCost((size - 1) * own, elements * itemsize - own, size - 1, 1)
 
 
 def all_to_all(exchange: CollectiveExchange, flat: Flat) -> None:
@@ -220,16 +152,6 @@ def all_to_all(exchange: CollectiveExchange, flat: Flat) -> None:
         flat[own[rank]] = theirs[own[rank]]
 
 
-def all_to_all_cost(size: int, elements: int, itemsize: int) -> CollectiveCost:
-    """The cost of an all-to-all: all parts but a member's own, each way.
-
-    >>> all_to_all_cost(4, 8, 4)
-    CollectiveCost(bytes_sent=24, bytes_received=24, messages_sent=3, rounds=1)
-    """
-    moved = elements * itemsize * (size - 1) // size
-    return CollectiveCost(moved, moved, size - 1, 1)
-
-
 # -- broadcast ---------------------------------------------------------------------------------------------
 
 
@@ -242,18 +164,6 @@ def broadcast(exchange: CollectiveExchange, flat: Flat, root: int) -> None:
     children = [(child + root) % exchange.size for child in binomial_children(position, exchange.size)]
     if children:
         exchange.swap([(flat, child) for child in children], [])
-
-
-def broadcast_cost(rank: int, size: int, root: int, payload_bytes: int) -> CollectiveCost:
-    """The cost of a broadcast: one payload from the parent, one to each child; the tree is ⌊log₂ P⌋ deep.
-
-    >>> broadcast_cost(0, 4, 0, 100)
-    CollectiveCost(bytes_sent=200, bytes_received=0, messages_sent=2, rounds=2)
-    """
-    position = (rank - root) % size
-    children = len(binomial_children(position, size))
-    received = payload_bytes if position else 0
-    return CollectiveCost(children * payload_bytes, received, children, size.bit_length() - 1)
 
 
 def binomial_children(position: int, size: int) -> list[int]:
@@ -276,11 +186,6 @@ def binomial_children(position: int, size: int) -> list[int]:
 def _others(exchange: CollectiveExchange) -> list[int]:
     """All other ranks, beginning with the next one, so that not all send to the same member first."""
     return [(exchange.rank + distance) % exchange.size for distance in range(1, exchange.size)]
-
-
-def _own_bytes(rank: int, size: int, elements: int, itemsize: int) -> int:
-    part = parts(elements, size)[rank]
-    return len(range(elements)[part]) * itemsize
 
 
 def _power_of_two(size: int) -> int:

@@ -67,7 +67,7 @@ class PointToPoint(Communicator):
             self._collective(call, 2, lambda exchange: collectives.direct_allreduce(exchange, flat, reduce))
 
     def _double(self, flat: Flat, reduce: Reduce, call: Signature) -> None:
-        rounds = collectives.recursive_doubling_cost(self.rank, self.size, 0).rounds
+        rounds = collectives.doubling_rounds(self.size)
         self._collective(
             call, rounds, lambda exchange: collectives.recursive_doubling(exchange, flat, reduce)
         )
