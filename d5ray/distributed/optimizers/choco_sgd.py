@@ -5,7 +5,6 @@ from typing import final
 import numpy as np
 
 from d5ray.checks import is_number, shown
-from d5ray.distributed.buffers import LocalBuffers
 from d5ray.distributed.compression.compressor import Array, Compressor, computed_in
 from d5ray.distributed.optimizers.compressed_sgd import check_in_host_memory
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
@@ -34,7 +33,6 @@ class ChocoSGD(DistributedOptimizer):
     """
 
     needs = (Connected(), Symmetric(), DoublyStochastic(), Static())
-    untrained = LocalBuffers()
     invariant = "mean"
 
     def __init__(self, compressor: Compressor, gamma: float) -> None:

@@ -2,7 +2,6 @@
 
 from typing import final
 
-from d5ray.distributed.buffers import LocalBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, Undirected
 from d5ray.training.batches.batch import Batch
@@ -23,7 +22,6 @@ class ConsistentNeighbors(DistributedOptimizer):
     """
 
     needs = (Connected(), Undirected())
-    untrained = LocalBuffers()
     invariant = "none"
 
     def step(self, batch: Batch) -> None:

@@ -2,7 +2,6 @@
 
 from typing import final
 
-from d5ray.distributed.buffers import LocalBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic
 from d5ray.training.batches.batch import Batch
@@ -24,7 +23,6 @@ class DPSGD(DistributedOptimizer):
     """
 
     needs = (Connected(), DoublyStochastic())
-    untrained = LocalBuffers()
     invariant = "mean"
 
     def step(self, batch: Batch) -> None:
@@ -45,7 +43,6 @@ class AdaptThenCombine(DistributedOptimizer):
     """
 
     needs = (Connected(), DoublyStochastic())
-    untrained = LocalBuffers()
     invariant = "mean"
 
     def step(self, batch: Batch) -> None:

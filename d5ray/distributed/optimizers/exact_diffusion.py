@@ -2,7 +2,6 @@
 
 from typing import final
 
-from d5ray.distributed.buffers import LocalBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic, Static, Symmetric
 from d5ray.training.arrays import copy_of
@@ -25,7 +24,6 @@ class ExactDiffusion(DistributedOptimizer):
     """
 
     needs = (Connected(), Symmetric(), DoublyStochastic(), Static())
-    untrained = LocalBuffers()
     invariant = "mean"
 
     def start(self) -> None:

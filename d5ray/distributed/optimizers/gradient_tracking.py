@@ -2,7 +2,6 @@
 
 from typing import final
 
-from d5ray.distributed.buffers import LocalBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, DoublyStochastic
 from d5ray.training.arrays import NO_GRADIENT, zeros_like
@@ -26,7 +25,6 @@ class GradientTracking(DistributedOptimizer):
     """
 
     needs = (Connected(), DoublyStochastic())
-    untrained = LocalBuffers()
     invariant = "tracking"
 
     def start(self) -> None:

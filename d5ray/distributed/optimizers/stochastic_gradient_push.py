@@ -2,7 +2,6 @@
 
 from typing import final
 
-from d5ray.distributed.buffers import LocalBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import ColumnStochasticWeights, Connected
 from d5ray.training.arrays import copy_of, zeros_like
@@ -26,7 +25,6 @@ class StochasticGradientPush(DistributedOptimizer):
     """
 
     needs = (Connected(), ColumnStochasticWeights())
-    untrained = LocalBuffers()
     invariant = "mass"
 
     def start(self) -> None:
