@@ -1,18 +1,24 @@
 from d5ray.distributed.optimizers.ad_psgd import ADPSGD as ADPSGD
+from d5ray.distributed.optimizers.ad_psgd import RandomWalkGossip as RandomWalkGossip
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD as AllreduceSGD
+from d5ray.distributed.optimizers.allreduce import OverlappedAllreduceSGD as OverlappedAllreduceSGD
+from d5ray.distributed.optimizers.allreduce import ShardedAllreduceSGD as ShardedAllreduceSGD
 from d5ray.distributed.optimizers.asynchronous_local_sgd import AsynchronousDiLoCo as AsynchronousDiLoCo
 from d5ray.distributed.optimizers.asynchronous_local_sgd import AsynchronousLocalSGD as AsynchronousLocalSGD
 from d5ray.distributed.optimizers.choco_sgd import ChocoSGD as ChocoSGD
 from d5ray.distributed.optimizers.compressed_sgd import CompressedSGD as CompressedSGD
-from d5ray.distributed.optimizers.consistent_neighbors import ConsistentNeighbors as ConsistentNeighbors
 from d5ray.distributed.optimizers.dpsgd import DPSGD as DPSGD
 from d5ray.distributed.optimizers.dpsgd import AdaptThenCombine as AdaptThenCombine
+from d5ray.distributed.optimizers.dpsgd import ConsistentNeighbors as ConsistentNeighbors
+from d5ray.distributed.optimizers.dpsgd import ExactDiffusion as ExactDiffusion
+from d5ray.distributed.optimizers.dpsgd import GradientTracking as GradientTracking
+from d5ray.distributed.optimizers.dpsgd import (
+    StochasticGradientPush as StochasticGradientPush,
+)
 from d5ray.distributed.optimizers.elastic_averaging import EASGD as EASGD
 from d5ray.distributed.optimizers.elastic_averaging import SynchronousEASGD as SynchronousEASGD
-from d5ray.distributed.optimizers.exact_diffusion import ExactDiffusion as ExactDiffusion
 from d5ray.distributed.optimizers.gradient_push import AsynchronousGradientPush as AsynchronousGradientPush
 from d5ray.distributed.optimizers.gradient_push import OverlapSGP as OverlapSGP
-from d5ray.distributed.optimizers.gradient_tracking import GradientTracking as GradientTracking
 from d5ray.distributed.optimizers.growing_batch import GrowingBatch as GrowingBatch
 from d5ray.distributed.optimizers.hierarchical_averaging import HierarchicalAveraging as HierarchicalAveraging
 from d5ray.distributed.optimizers.hogwild import Hogwild as Hogwild
@@ -22,18 +28,12 @@ from d5ray.distributed.optimizers.local_sgd import LocalSGD as LocalSGD
 from d5ray.distributed.optimizers.local_sgd import ModelAveraging as ModelAveraging
 from d5ray.distributed.optimizers.local_sgd import PostLocalSGD as PostLocalSGD
 from d5ray.distributed.optimizers.local_sgd import SlowMo as SlowMo
-from d5ray.distributed.optimizers.overlapped_allreduce import OverlappedAllreduceSGD as OverlappedAllreduceSGD
 from d5ray.distributed.optimizers.parameter_server_sgd import ASGD as ASGD
 from d5ray.distributed.optimizers.parameter_server_sgd import DelayCompensatedASGD as DelayCompensatedASGD
 from d5ray.distributed.optimizers.parameter_server_sgd import Downpour as Downpour
 from d5ray.distributed.optimizers.parameter_server_sgd import ParameterServerSGD as ParameterServerSGD
 from d5ray.distributed.optimizers.parameter_server_sgd import StalenessAwareSGD as StalenessAwareSGD
 from d5ray.distributed.optimizers.parameter_server_sgd import StaleSynchronousSGD as StaleSynchronousSGD
-from d5ray.distributed.optimizers.random_walk import RandomWalkGossip as RandomWalkGossip
-from d5ray.distributed.optimizers.sharded_allreduce import ShardedAllreduceSGD as ShardedAllreduceSGD
-from d5ray.distributed.optimizers.stochastic_gradient_push import (
-    StochasticGradientPush as StochasticGradientPush,
-)
 from d5ray.frameworks.jax.optimizer import OptaxOptimizer as OptaxOptimizer
 from d5ray.frameworks.tensorflow.optimizer import KerasOptimizer as KerasOptimizer
 from d5ray.frameworks.torch.optimizer import TorchOptimizer as TorchOptimizer

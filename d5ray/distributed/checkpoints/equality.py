@@ -10,7 +10,7 @@ import numpy as np
 from d5ray.distributed.checkpoints.checksum import checksum
 from d5ray.distributed.communicators.agreement.rows import gathered
 from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.optimizers.invariants import ONE_MODEL
+from d5ray.distributed.optimizers.exchange import ONE_MODEL
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.metrics.record.tensor_file import Array
 from d5ray.networks.executors.executor import Executor, FlatExecutor

@@ -1,10 +1,13 @@
-"""Asynchronous decentralized SGD: pairs of neighbours average whenever one of them is ready"""
+"""Asynchronous gossip: models of random neighbours are averaged, or walk over the graph and merge"""
 
 from typing import final
+
+import numpy as np
 
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import Connected, Undirected
+from d5ray.frameworks.host import host_view
 from d5ray.training.batches.batch import Batch
 
 
@@ -34,3 +37,39 @@ class ADPSGD(DistributedOptimizer):
 
     def finish(self) -> None:
         self.peers.read(into=self.x)
+
+
+@final
+class RandomWalkGossip(DistributedOptimizer):
+    """(x, a) ← merge with every (y, b) that came: x ← (a x + b y) / (a + b), a ← max(a, b);
+    x ← x − η g(x), a ← a + 1;  (x, a) goes to a random neighbour.
+
+    a is the model's age, in updates (gossip learning: Ormándi, Hegedűs, Jelasity, arXiv:1109.1396, with the
+    merge by age of Hegedűs, Danner, Jelasity, doi 10.1016/j.jpdc.2020.10.006). Decentralized, asynchronous
+    and inconsistent: every agent evaluates its own x. The step by −η g is the base optimizer's own update,
+    with local state. Merging is convex, so no sum is kept, and none has to be: a death loses one model, and
+    what it alone had learnt.
+    """
+
+    needs = (Connected(),)
+    exchange = ExchangeVia.PEERS
+    invariant = "ages"
+
+    def start(self) -> None:
+        self.age = np.ones(1)
+
+    def step(self, batch: Batch) -> None:
+        self.finish()
+        self.apply(self.gradient(batch))
+        self.age += 1
+        if neighbors := self.peers.neighbors(batch.step):
+            self.peers.post(int(self.rng.choice(neighbors)), self.x, self.age)
+
+    def finish(self) -> None:
+        """Merge with the models that have come."""
+        x = host_view(self.x)
+        for letter in self.peers.collect():
+            y, age = letter.arrays
+            if not letter.returned:
+                x += (age / (self.age + age)).astype(x.dtype) * (y - x)
+                self.age = np.maximum(self.age, age)

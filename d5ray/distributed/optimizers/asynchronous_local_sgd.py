@@ -3,7 +3,7 @@
 from typing import final
 
 from d5ray.checks import check_count, check_kind
-from d5ray.distributed.optimizers.exploring import Exploring
+from d5ray.distributed.optimizers.parameter_server_sgd import Exploring
 from d5ray.distributed.parameter_server.server_rules import DelayedNesterov, Descend, ServerRule
 from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import copy_of

@@ -3,7 +3,7 @@
 from typing import final
 
 from d5ray.checks import check_count
-from d5ray.distributed.optimizers.exploring import Exploring
+from d5ray.distributed.optimizers.parameter_server_sgd import Exploring
 from d5ray.distributed.parameter_server.consistency import Consistency, Synchronous
 from d5ray.distributed.parameter_server.server_rules import Elastic, ServerRule, check_weight
 from d5ray.training.arrays import zeros_like

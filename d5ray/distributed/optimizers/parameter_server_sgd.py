@@ -6,7 +6,6 @@ from typing import final
 from d5ray.checks import MOST_RANKS, check_count
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.optimizers.exchange import ExchangeVia
-from d5ray.distributed.optimizers.exploring import Exploring
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.consistency import Consistency, StaleSynchronous, Synchronous
 from d5ray.distributed.parameter_server.server_rules import (
@@ -16,7 +15,7 @@ from d5ray.distributed.parameter_server.server_rules import (
     check_weight,
 )
 from d5ray.errors import ConfigurationError
-from d5ray.training.arrays import zeros_like
+from d5ray.training.arrays import copy_of, zeros_like
 from d5ray.training.batches.batch import Batch
 
 
@@ -138,6 +137,25 @@ class DelayCompensatedASGD(ServerSGD):
     @property
     def server_rule(self) -> ServerRule:
         return DelayCompensated(self.lam, self.decay)
+
+
+class Exploring(DistributedOptimizer):
+    """self.x is the agent's own between evaluations, and the servers' parameters in them."""
+
+    exchange = ExchangeVia.SERVERS
+    invariant = "ledger"
+
+    def start(self) -> None:
+        self.explored = copy_of(self.x)
+
+    @final
+    def finish(self) -> None:
+        self.explored[...] = self.x
+        self.server.pull(into=self.x)
+
+    @final
+    def resume(self) -> None:
+        self.x = self.explored
 
 
 @final

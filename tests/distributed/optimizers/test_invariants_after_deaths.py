@@ -9,7 +9,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.agent.training_agent import TrainingAgent
-from d5ray.distributed.optimizers.invariants import INVARIANTS, ONE_MODEL
+from d5ray.distributed.optimizers.exchange import INVARIANTS, ONE_MODEL
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.errors import ConfigurationError
 from tests.distributed.every_optimizer import EVERY, SERVERED
