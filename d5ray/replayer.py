@@ -11,7 +11,7 @@ import numpy as np
 
 from d5ray.archive import experiments
 from d5ray.checks import check_path
-from d5ray.distributed.simulation.recorded_order import Recorded, RecordedSchedule
+from d5ray.distributed.simulation.arrival_order import Recorded, RecordedSchedule
 from d5ray.errors import AgentError, ConfigurationError, PeerLost
 from d5ray.experiment import Experiment
 from d5ray.failures.program_state import as_before

@@ -7,10 +7,10 @@ from d5ray.actors.group.run_row import RunOrigin
 from d5ray.actors.group.training import found_for
 from d5ray.archive.experiments import Archived, ArchiveFiles, SimulationSettings, kept
 from d5ray.checks import check_kind, check_path
+from d5ray.distributed.faults.fault import Failure, check_failures
 from d5ray.distributed.faults.plan import Faults
 from d5ray.distributed.simulation.arrival_order import Order
 from d5ray.distributed.simulation.compute import ComputeTime, ConstantTime
-from d5ray.distributed.simulation.failures import Failure, check_failures
 from d5ray.distributed.simulation.links import Links, UniformLinks
 from d5ray.distributed.simulation.world import Simulation
 from d5ray.errors import ConfigurationError

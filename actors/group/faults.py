@@ -25,8 +25,7 @@ from d5ray.actors.metrics.aggregator_client import AggregatorClient
 from d5ray.actors.servers.run_servers import RunServers
 from d5ray.actors.session import session
 from d5ray.agent.faults import NUMBERS
-from d5ray.distributed.faults.fault import FILLS, Fault
-from d5ray.distributed.faults.missed import MISSED, missed
+from d5ray.distributed.faults.fault import FILLS, MISSED, Fault, missed
 from d5ray.distributed.faults.plan import Faults
 from d5ray.errors import D5Error, first_line
 

@@ -13,8 +13,7 @@ from types import FrameType
 from typing import Final, final
 
 from d5ray.agent.records import AgentRecords
-from d5ray.distributed.faults.fault import Fault
-from d5ray.distributed.faults.missed import unseen
+from d5ray.distributed.faults.fault import Fault, unseen
 from d5ray.training.events.event import Hooks
 from d5ray.training.events.moment import Moment
 

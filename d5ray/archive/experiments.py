@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from d5ray.archive.serialized import Serialized, deserialized, serialized
+from d5ray.distributed.faults.fault import Failure
 from d5ray.distributed.faults.plan import Faults
 from d5ray.distributed.optimizers.exchange import adopt_former_flags
 from d5ray.distributed.simulation.compute import ComputeTime
-from d5ray.distributed.simulation.failures import Failure
 from d5ray.distributed.simulation.links import Links
 from d5ray.errors import ConfigurationError, StorageError
 from d5ray.experiment import Experiment

@@ -23,7 +23,7 @@ from d5ray.distributed.buffers import BufferPolicy
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.reductions import Reduction
 from d5ray.distributed.compression.sparse_allreduce import ExchangeSchedule
-from d5ray.distributed.faults.fault import Fault
+from d5ray.distributed.faults.fault import Failure, Fault
 from d5ray.distributed.faults.plan import Faults
 from d5ray.distributed.group.late_agents import Late
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
@@ -31,7 +31,6 @@ from d5ray.distributed.parameter_server.consistency import Consistency
 from d5ray.distributed.parameter_server.server_rules import ServerRule
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.simulation.compute import ComputeTime
-from d5ray.distributed.simulation.failures import Failure
 from d5ray.distributed.simulation.links import Links
 from d5ray.distributed.topologies.mixing import Mixing
 from d5ray.distributed.topologies.topology import Topology

@@ -13,7 +13,7 @@ from d5ray.agent.outcome import Outcome
 from d5ray.distributed.faults.fault import OF_LINKS, Fault
 from d5ray.distributed.faults.plan import Faults
 from d5ray.distributed.simulation.clock import VirtualEvent
-from d5ray.distributed.simulation.disturbed_links import DisturbedLinks
+from d5ray.distributed.simulation.links import DisturbedLinks
 from d5ray.errors import AgentError
 from d5ray.simulated.forming import SimulatedForming
 from d5ray.simulated.members import Members

@@ -22,7 +22,7 @@ from d5ray.agent.training_agent import TrainingAgent
 from d5ray.agent.trial import try_parts
 from d5ray.archive.experiments import ArchiveFiles
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
-from d5ray.distributed.faults.missed import MISSED, missed
+from d5ray.distributed.faults.fault import MISSED, missed
 from d5ray.distributed.faults.plan import Faults
 from d5ray.distributed.simulation.clock import WATCH_EVENTS, VirtualEvent
 from d5ray.distributed.simulation.world import Simulation

@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 import d5ray as d5
-from d5ray.distributed.simulation.recorded_order import Recorded, RecordedSchedule
+from d5ray.distributed.simulation.arrival_order import Recorded, RecordedSchedule
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.metrics.record.schema import EVENTS

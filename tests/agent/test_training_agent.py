@@ -16,7 +16,6 @@ from torch import nn
 from d5ray.agent.outcome import Outcome
 from d5ray.agent.records import EVALUATION_METRICS, STEP_METRICS
 from d5ray.agent.training_agent import TrainingAgent
-from d5ray.distributed.communicators.point_to_point.collectives import recursive_doubling_cost
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import AgentError, ConfigurationError, StorageError
 from d5ray.experiment import Experiment
@@ -26,6 +25,7 @@ from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.samplers import OrderedSampler
 from tests.agents import Rows, agents_in_threads
+from tests.distributed.communicators.collective_costs import recursive_doubling_cost
 from tests.patience import patience
 from tests.together import together
 

@@ -1,9 +1,11 @@
-"""One fault of a plan as data: its kind, its target, its time and its duration"""
+"""One fault of a plan as data: its kind, its target, its time and its duration; and why one did not happen"""
 
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from d5ray.checks import MOST_RANKS, check_choice, check_count, check_number, check_share
+from d5ray.checks import MOST_RANKS, check_choice, check_count, check_items, check_number, check_share
 from d5ray.errors import ConfigurationError
 
 SIGNALS: Final = ("kill", "stop", "terminate")  # kinds that a process gets as a signal
@@ -14,6 +16,9 @@ NUMBERED: Final = ("agent", "server")
 ALONE: Final = ("aggregator", "driver", "raylet", "gcs", "head")
 OF_AGENTS: Final = ("evaluation", "checkpoint", "collective")
 OF_RUN: Final = ("recovery", "closing")
+AMOUNTS: Final = {"delay": "by_seconds", "lose": "share"}
+MISSED: Final = "fault_missed"  # the event of one
+OVER: Final = "the run was over by then"
 
 
 @final
@@ -112,4 +117,70 @@ class Fault:
         return self.kind in ("kill", "terminate") or (self.kind == "stop" and self.seconds is None)
 
 
-AMOUNTS: Final = {"delay": "by_seconds", "lose": "share"}
+def missed(
+    planned: Iterable[Fault], told: Iterable[str], why: Mapping[Fault, str], whole: Collection[str] = ()
+) -> dict[Fault, str]:
+    """The faults that did not happen, or met nobody, with the reasons.
+
+    told: the texts of those that events tell of. why: what is known of some that did not happen; one of these
+    that was told of was announced, and its moment did not come. whole: agents and servers that never died
+    before they had told all that the run asked of them, such as "agent 1": what ended one of them came later,
+    and nobody had to survive it.
+
+    >>> plan = [Fault("kill", "agent", (1,), at_step=step) for step in (3, 9)]
+    >>> list(missed(plan, ["kill(agent=1, at_step=3)"], {}).values())
+    ['agent 1 did not get to it at step 9']
+    >>> list(missed(plan[:1], ["kill(agent=1, at_step=3)"], {}, whole=["agent 1"]).values())
+    ['agent 1 had told everything by then']
+    """
+    left, found = Counter(told), {}
+    for fault in planned:
+        if fault not in why and left[str(fault)] > 0:
+            left[str(fault)] -= 1
+            if fault.is_fatal and (victim := fault.described["victim"]) in whole:
+                found[fault] = f"{victim} had told everything by then"
+        else:
+            found[fault] = why.get(fault, _usual(fault))
+    return found
+
+
+def unseen(fault: Fault) -> str:
+    """Why a fault in a moment of an agent did not happen that waited for it."""
+    return f"no {fault.during} of it was seen from step {fault.at_step or 0} on"
+
+
+def _usual(fault: Fault) -> str:
+    """Why a fault did not happen of which nothing else is known."""
+    if fault.at_step is not None:
+        return f"agent {fault.numbers[0]} did not get to it at step {fault.at_step}"
+    if fault.at_seconds is not None:
+        return OVER
+    return f"there was no {fault.during}"
+
+
+@final
+@dataclass(frozen=True)
+class Failure:
+    """This agent dies when that much virtual time has passed, wherever it is in its step."""
+
+    agent: int
+    seconds: float
+
+    def __post_init__(self) -> None:
+        check_count("agent", self.agent, 0, MOST_RANKS - 1)
+        check_number("seconds", self.seconds, low=0.0, low_included=True)
+
+
+def check_failures(failures: Iterable[Failure], agents: int) -> tuple[Failure, ...]:
+    """The failures as a tuple; raises `ConfigurationError` for a stranger, or an agent that is not there."""
+    listed = check_items("failures", failures, "a tuple such as (Failure(agent=3, seconds=0.5),)")
+    for failure in listed:
+        if not isinstance(failure, Failure):
+            raise ConfigurationError(
+                f"failures has {failure!r}: it must be a Failure(agent=3, seconds=0.5) or several"
+            )
+        if failure.agent not in range(agents):
+            raise ConfigurationError(
+                f"{failure!r} names an agent that is not there: the experiment's agents are 0 to {agents - 1}"
+            )
+    return listed

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from d5ray.distributed.faults.fault import Fault
-from d5ray.distributed.faults.missed import MISSED
+from d5ray.distributed.faults.fault import MISSED, Fault
 from d5ray.errors import D5Error, first_line
 from d5ray.experiment import Experiment
 from d5ray.failures.exit_codes import ERROR_EXIT_CODE, EXIT_CODES, INTERRUPTED
