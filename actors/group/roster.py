@@ -21,9 +21,8 @@ from d5ray.actors.servers.run_servers import RunServers
 from d5ray.agent.building import BuiltSizes
 from d5ray.agent.connections import LateEntry
 from d5ray.distributed import network_cost
-from d5ray.distributed.checkpoints.agreement import described
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
-from d5ray.distributed.checkpoints.rollback import RestartPoint
+from d5ray.distributed.checkpoints.rollback import RestartPoint, described
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.rpc.service import Address

@@ -22,7 +22,7 @@ from d5ray.archive.models import model_of
 from d5ray.archive.unfinished import checkpoints_of
 from d5ray.checks import check_count
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
-from d5ray.distributed.topologies.plain_data import drawn
+from d5ray.distributed.topologies.topology import drawn
 from d5ray.errors import AgentError, ConfigurationError, D5Error, first_line
 from d5ray.experiment import Experiment
 from d5ray.failures.interrupts import held

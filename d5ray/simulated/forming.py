@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Final, final
 
 from d5ray.agent.outcome import Outcome
-from d5ray.distributed.checkpoints.agreement import described
-from d5ray.distributed.checkpoints.rollback import RestartPoint
+from d5ray.distributed.checkpoints.rollback import RestartPoint, described
 from d5ray.distributed.simulation.clock import VirtualEvent
 from d5ray.errors import AgentError
 from d5ray.simulated.members import Members

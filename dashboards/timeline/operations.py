@@ -11,7 +11,7 @@ import numpy.typing as npt
 from d5ray.dashboards.timeline.clocks import Clocks
 from d5ray.dashboards.timeline.steps import nanoseconds
 from d5ray.dashboards.timeline.trace import Track
-from d5ray.distributed.simulation.recorded_order import SERVER_KINDS, WINDOW_KINDS
+from d5ray.distributed.simulation.arrival_order import SERVER_KINDS, WINDOW_KINDS
 from d5ray.metrics.views.view import RunView
 
 Integers = npt.NDArray[np.int64]

@@ -8,7 +8,7 @@ what one has learned alone since then dies with it, and is in nobody else's mode
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field
 from types import SimpleNamespace
 from typing import Any, final
@@ -309,3 +309,22 @@ def _broadcast(data: Array, communication: Communicator, like: Any, source: int)
     given = native(data if communication.rank == source else np.zeros(count, np.uint8), like)
     communication.broadcast(given, root=source)
     return host_values(given, "what the source gave")
+
+
+def described(group: int, agreed: Mapping[int, RestartPoint], one_model: bool) -> dict[str, Any]:
+    """The facts: whose state was taken, who lacked how many steps, the hashes. agreed: by rank."""
+    ranks = sorted(agreed)
+    found = agreed[ranks[0]]
+    steps = dict(zip(ranks, found.steps, strict=True))
+    facts: dict[str, Any] = {
+        "group": group,
+        "members": ranks,
+        "source": ranks[found.source],
+        "behind": {rank: found.step - done for rank, done in steps.items() if NOTHING < done < found.step},
+        "new": [rank for rank, done in steps.items() if done == NOTHING],
+        "one_model": one_model,
+        "anew": found.anew,
+    }
+    if one_model:
+        facts["sha256"] = {rank: agreed[rank].sha256 for rank in ranks}
+    return facts

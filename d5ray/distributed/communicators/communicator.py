@@ -12,8 +12,7 @@ from d5ray.distributed.communicators.backend_hooks import Backend
 from d5ray.distributed.communicators.background import Background
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.waits import PresentWait
-from d5ray.distributed.topologies.neighborhood import Neighborhood, neighborhood
-from d5ray.distributed.topologies.topology import Complete, Topology
+from d5ray.distributed.topologies.topology import Complete, Neighborhood, Topology, neighborhood
 from d5ray.distributed.traffic import Traffic
 from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import copy_of, is_finite, is_float16, is_floating, widened

@@ -10,7 +10,6 @@ from typing import Any, final
 
 from d5ray.distributed.group.group import Store
 from d5ray.distributed.wire.certificate import contexts
-from d5ray.distributed.wire.keep_alive import keep_alive
 from d5ray.distributed.wire.listener import MOST_STRANGERS, RETRY_SECONDS, crowd
 from d5ray.distributed.wire.proof import (
     ANYONE,
@@ -22,6 +21,7 @@ from d5ray.distributed.wire.proof import (
     framed,
 )
 from d5ray.distributed.wire.secret import Secret
+from d5ray.distributed.wire.wire import keep_alive
 from d5ray.errors import D5Error
 
 PURPOSE = "rendezvous"

@@ -4,15 +4,15 @@ import contextlib
 import json
 import threading
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, final
+from queue import SimpleQueue
+from typing import Any, Final, final
 
 import numpy as np
 
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.waits import PresentWait
-from d5ray.distributed.one_sided.outbox import Outbox
 from d5ray.distributed.one_sided.peers import MOST_ARRAYS, Array, Letter, Peers, sorted_out
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.connection import LEAVE_SECONDS, Channel
@@ -31,6 +31,7 @@ PURPOSE = "gossip"
 DESCRIPTION_BYTES = 4096  # of a letter's arrays, at most
 LETTERS_OF_ONE = 2**16  # that were not collected, of one agent, which then has to wait
 BYTES_OF_ONE = 2**30  # of such letters, and 64 windows more
+OUTBOX_LETTERS: Final = 64  # that may be on their way to one agent before `put` waits
 
 
 @final
@@ -354,3 +355,47 @@ def _description(words: Array) -> tuple[int, list[tuple[Any, int]]]:
     if any(type(size) is not int or size < 0 for _, size in arrays):
         raise Unexpected("a letter has arrays of no length")
     return number, arrays
+
+
+@final
+class Outbox:
+    """Sends letters to one agent in a thread, one after the other."""
+
+    def __init__(self, send: Callable[[Letter], None]) -> None:
+        self._queue: SimpleQueue[Letter | None] = SimpleQueue()
+        self._room = threading.Semaphore(OUTBOX_LETTERS)
+        self._under_way = 0
+        self._idle = threading.Condition()
+        self._send = send
+        threading.Thread(target=self._run, name="d5ray-outbox", daemon=True).start()
+
+    def put(self, letter: Letter, seconds: float) -> None:
+        """Let a letter be sent; `PeerLost` when there is no room for it for so long."""
+        if not self._room.acquire(timeout=seconds):
+            raise PeerLost(None, f"{OUTBOX_LETTERS} letters were not taken in within {seconds:g} s")
+        with self._idle:
+            self._under_way += 1
+        self._queue.put(letter)
+
+    @property
+    def idle(self) -> bool:
+        """True if no message is under way."""
+        with self._idle:
+            return not self._under_way
+
+    def drain(self, seconds: float) -> None:
+        """Return when all letters have been sent, or after so long."""
+        with self._idle:
+            self._idle.wait_for(lambda: not self._under_way, timeout=seconds)
+
+    def close(self) -> None:
+        """End the thread, when what was put is sent."""
+        self._queue.put(None)
+
+    def _run(self) -> None:
+        while (letter := self._queue.get()) is not None:
+            self._send(letter)
+            self._room.release()
+            with self._idle:
+                self._under_way -= 1
+                self._idle.notify_all()

@@ -11,7 +11,7 @@ from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.plain_data import described
 from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.parameter_server.client import Answer, Ask, Server
-from d5ray.distributed.parameter_server.frame_kinds import (
+from d5ray.distributed.parameter_server.requests import (
     BEGIN,
     COMPRESS,
     FETCH,
@@ -21,9 +21,11 @@ from d5ray.distributed.parameter_server.frame_kinds import (
     NOTHING,
     OPERATE,
     PURPOSE,
+    Array,
+    Reply,
+    counts_as_bits,
     kept_bytes,
 )
-from d5ray.distributed.parameter_server.requests import Array, Reply, counts_as_bits
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.connection import Channel
 from d5ray.distributed.rpc.dtypes import numpy_dtype

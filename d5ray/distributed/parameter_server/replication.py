@@ -16,8 +16,7 @@ import numpy as np
 
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.state import pack, unpack_into
-from d5ray.distributed.parameter_server.client_slice import memory_bytes
-from d5ray.distributed.parameter_server.frame_kinds import (
+from d5ray.distributed.parameter_server.requests import (
     COPIED,
     COPY_PURPOSE,
     ENTERED,
@@ -27,8 +26,12 @@ from d5ray.distributed.parameter_server.frame_kinds import (
     PUSH,
     PUSH_PULL,
     STATE,
+    Array,
+    Request,
+    counts_as_bits,
+    counts_of_bits,
+    memory_bytes,
 )
-from d5ray.distributed.parameter_server.requests import Array, Request, counts_as_bits, counts_of_bits
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.frames import Unexpected

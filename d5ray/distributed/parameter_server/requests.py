@@ -1,5 +1,6 @@
-"""Requests of an agent to a shard of a parameter server, and the replies"""
+"""Requests of an agent to a shard of a parameter server, the replies, and the kinds of their frames"""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -7,6 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+BEGIN, OPERATE, LEAVE, COMPRESS, KEPT, FETCH, KEEP = 10, 11, 12, 13, 14, 15, 16  # kinds of requests
+ANSWER = 20
+STATE, PUSH, PULL, PUSH_PULL, ENTERED, LEFT, INSTALLED = 30, 31, 32, 33, 34, 35, 36
+COPIED = 40
+NOTHING = -1  # no place in shared memory
+PURPOSE = "server"
+COPY_PURPOSE = "copy of a shard"
 
 
 class Reply(NamedTuple):
@@ -88,3 +96,16 @@ class Request:
             self.order, self.version, self.staleness, self.applied, self.gap, self.waiting, self.above,
             self.round, self.waited,
         )  # fmt: skip
+
+
+# a shard's log, as its copy gets it
+
+
+def kept_bytes(size: int) -> int:
+    """The most bytes of what a shard with parameters of this size keeps: with a base optimizer's state."""
+    return 2**26 + 256 * size
+
+
+def memory_bytes() -> int:
+    """The memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -7,8 +7,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from d5ray.distributed.topologies.adjacency import first_unreached, two_sides, union
-from d5ray.distributed.topologies.graph import first_one_way
+from d5ray.distributed.topologies.graph import first_one_way, first_unreached, two_sides, union
 from d5ray.distributed.topologies.mixing import sums, sums_to_one
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError

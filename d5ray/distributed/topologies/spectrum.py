@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from d5ray.checks import is_number
-from d5ray.distributed.topologies.adjacency import first_unreached
-from d5ray.distributed.topologies.graph import CommunicationGraph, Matrix
+from d5ray.distributed.topologies.graph import CommunicationGraph, Matrix, first_unreached
 from d5ray.distributed.topologies.mixing import sums_to_one
 from d5ray.errors import ConfigurationError
 

@@ -1,16 +1,21 @@
 """Topology: who exchanges with whom, and with which weights"""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from os import PathLike
 from typing import Any, final
 
-from d5ray.distributed.topologies.adjacency import networkx_graph, two_sides
-from d5ray.distributed.topologies.graph import CommunicationGraph, Matrix, check_agents
+from d5ray.distributed.topologies.graph import (
+    CommunicationGraph,
+    Matrix,
+    check_agents,
+    networkx_graph,
+    two_sides,
+)
 from d5ray.distributed.topologies.layout import Point, circle
 from d5ray.distributed.topologies.mixing import ColumnStochastic, MetropolisHastings, Mixing, mixing_matrix
-from d5ray.distributed.topologies.notebook import MOST_AGENTS, described
-from d5ray.distributed.topologies.picture import MOST_EDGES, Drawing, picture
+from d5ray.distributed.topologies.picture import MOST_AGENTS, MOST_EDGES, Drawing, described, picture
 from d5ray.distributed.topologies.spectrum import rounds_to_consensus, spectral_gap
 from d5ray.errors import ConfigurationError
 
@@ -151,3 +156,54 @@ class Ring(Topology):
     def out_neighbors(self, rank: int, round: int = 0) -> tuple[int, ...]:
         around = {(rank - 1) % self.agents, (rank + 1) % self.agents}
         return tuple(sorted(around - {rank}))
+
+
+@dataclass(frozen=True)
+class Neighborhood:
+    """The neighbours of one member at one round, and the weights that it mixes by."""
+
+    own: float  # weight of what it has itself
+    sources: dict[int, float]  # who sends to it, and the weight that it gives to that
+    targets: tuple[int, ...]  # whom it sends to
+
+
+def neighborhood(topology: Topology, rank: int, round: int) -> Neighborhood:
+    """The neighbourhood of the member with this rank."""
+    row = topology.weights(round)[rank]
+    return Neighborhood(
+        own=float(row[rank]),
+        sources={other: float(row[other]) for other in topology.in_neighbors(rank, round)},
+        targets=topology.out_neighbors(rank, round),
+    )
+
+
+def drawn(topology: Topology) -> str:
+    """The topology as JSON: `name`, `directed`, `positions` by rank (y downward), `edges`.
+
+    The edges, from sender to receiver, are those of all rounds; of a graph that has both directions each edge
+    stands there once, lower rank first. null in their place: there are more than `MOST_EDGES`.
+
+    >>> json.loads(drawn(Ring(3)))["edges"]
+    [[0, 1], [0, 2], [1, 2]]
+    """
+    edges: set[tuple[int, int]] | None = set()
+    for turn in range(topology.period):
+        for rank in range(topology.agents):
+            others = topology.out_neighbors(rank, turn)
+            if edges is not None:
+                edges |= {(rank, other) for other in others if topology.directed or rank < other}
+                if len(edges) > MOST_EDGES:
+                    edges = None
+        if edges is None:
+            break
+    positions = [
+        [round(float(x), 4), round(float(y), 4)] for x, y in topology.positions()
+    ]  # enough for a picture
+    return json.dumps(
+        {
+            "name": repr(topology),
+            "directed": topology.directed,
+            "positions": positions,
+            "edges": None if edges is None else sorted(edges),
+        }
+    )

@@ -14,10 +14,9 @@ from contextlib import suppress
 from typing import TypeVar, final
 
 from d5ray.distributed.wire.certificate import contexts
-from d5ray.distributed.wire.keep_alive import keep_alive
 from d5ray.distributed.wire.proof import HANDSHAKE_SECONDS, Claim, respond, secured
 from d5ray.distributed.wire.secret import Secret
-from d5ray.distributed.wire.wire import Wire
+from d5ray.distributed.wire.wire import Wire, keep_alive
 from d5ray.errors import D5Error
 
 BACKLOG = 2048

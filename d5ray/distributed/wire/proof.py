@@ -18,9 +18,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from d5ray.distributed.wire.certificate import contexts
-from d5ray.distributed.wire.keep_alive import keep_alive
 from d5ray.distributed.wire.secret import Secret
-from d5ray.distributed.wire.wire import PlainWire, TLSWire, Wire
+from d5ray.distributed.wire.wire import PlainWire, TLSWire, Wire, keep_alive
 from d5ray.errors import D5Error, PeerLost
 
 VERSION = 2

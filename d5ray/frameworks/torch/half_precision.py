@@ -17,7 +17,7 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
 
 
 def reduce_halves(operation: str) -> Callable[[Flat, Flat, Flat], None]:
-    """A reduction of halves, for `d5ray.distributed.communicators.point_to_point.reduction`."""
+    """A reduction of halves, for `d5ray.distributed.communicators.point_to_point.collectives`."""
     function = _FUNCTIONS[operation]
 
     def reduce(a: Flat, b: Flat, out: Flat) -> None:

@@ -74,9 +74,7 @@ RUNS = pa.schema(
         pa.field("git", pa.utf8()),
         pa.field("series", pa.utf8()),  # of which it is a part, see `d5ray.metrics.judge.run_series`
         pa.field("criteria", pa.utf8()),  # JSON: what it is to reach, see `Criterion.described`
-        pa.field(
-            "graph", pa.utf8()
-        ),  # JSON: who sends to whom, see `d5ray.distributed.topologies.plain_data`
+        pa.field("graph", pa.utf8()),  # JSON: who sends to whom, see `d5ray.distributed.topologies.topology`
         pa.field("schema_version", pa.int32()),  # of the tables; null: before it was recorded
         pa.field(
             "experiment_sha256", pa.utf8()

@@ -84,7 +84,7 @@ def edges(view: RunView) -> pa.Table:
 
 
 def graph(view: RunView) -> dict[str, Any]:
-    """The topology as its run kept it, see `d5ray.distributed.topologies.plain_data`; {} where it did not."""
+    """The topology as its run kept it, see `d5ray.distributed.topologies.topology`; {} where it did not."""
     try:
         found = json.loads(view.row.get("graph") or "{}")
     except ValueError:

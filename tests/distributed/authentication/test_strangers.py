@@ -26,7 +26,7 @@ from d5ray.distributed.group.membership import Membership
 from d5ray.distributed.group.rendezvous import PURPOSE, Rendezvous
 from d5ray.distributed.one_sided import remote_peers as gossip
 from d5ray.distributed.one_sided.remote_peers import RemotePeers
-from d5ray.distributed.parameter_server import frame_kinds
+from d5ray.distributed.parameter_server import requests
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.frames import FrameStream
@@ -167,7 +167,7 @@ def at_server(near: bool) -> Iterator[Target]:
         before = client.pull()
         np.testing.assert_array_equal(client.push_pull(np.ones(20)), before - 0.1)
 
-    claim = Claim(frame_kinds.PURPOSE, server.address.identity, WATCHER)
+    claim = Claim(requests.PURPOSE, server.address.identity, WATCHER)
     try:
         yield Target(_place(server.address, near), claim, SECRET, work)
     finally:

@@ -15,11 +15,11 @@ import torch
 
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.communicators.shared_memory.allocations import ALLOCATIONS, NOWHERE
 from d5ray.distributed.communicators.shared_memory.arena import CELLS, MAX_CELL_BYTES
 from d5ray.distributed.communicators.shared_memory.communicator import SMALL_BYTES
 from d5ray.distributed.communicators.shared_memory.doorbell import NAP_SECONDS
 from d5ray.distributed.communicators.shared_memory.reduce_kernels import ReduceKernels
+from d5ray.distributed.communicators.shared_memory.segments import ALLOCATIONS, NOWHERE
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete, Ring

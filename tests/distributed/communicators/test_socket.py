@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.point_to_point import collectives
-from d5ray.distributed.communicators.point_to_point.collectives import parts
-from d5ray.distributed.communicators.point_to_point.reduction import reduction
+from d5ray.distributed.communicators.point_to_point.collectives import parts, reduction
 from d5ray.distributed.communicators.socket.communicator import Sockets
 from d5ray.distributed.communicators.socket.transfer import INLINE_BYTES
 from d5ray.distributed.group.group import Group

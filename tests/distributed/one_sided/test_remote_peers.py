@@ -18,9 +18,8 @@ from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.simple.absent import Absent
 from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.rendezvous import Rendezvous
-from d5ray.distributed.one_sided.outbox import OUTBOX_LETTERS
 from d5ray.distributed.one_sided.peers import MOST_ARRAYS, Letter, PeerOperation
-from d5ray.distributed.one_sided.remote_peers import RemotePeers
+from d5ray.distributed.one_sided.remote_peers import OUTBOX_LETTERS, RemotePeers
 from d5ray.distributed.rpc.dtypes import numpy_dtype
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.distributed.traffic import Traffic

@@ -15,7 +15,8 @@ import pytest
 
 import d5ray as d5
 from d5ray.actors.group.run_row import RunOrigin
-from d5ray.distributed.topologies.plain_data import MOST_EDGES, drawn
+from d5ray.distributed.topologies.picture import MOST_EDGES
+from d5ray.distributed.topologies.topology import drawn
 from d5ray.errors import StorageError
 from d5ray.metrics.definitions import asynchrony
 from d5ray.metrics.definitions.catalogue import metric_named

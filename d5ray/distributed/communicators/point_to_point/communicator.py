@@ -10,8 +10,13 @@ import numpy as np
 from d5ray.distributed.communicators.agreement.call_signature import Signature
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.point_to_point import collectives
-from d5ray.distributed.communicators.point_to_point.collectives import CollectiveExchange, Flat, Pieces
-from d5ray.distributed.communicators.point_to_point.reduction import Reduce, reduction
+from d5ray.distributed.communicators.point_to_point.collectives import (
+    CollectiveExchange,
+    Flat,
+    Pieces,
+    Reduce,
+    reduction,
+)
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Topology
 

@@ -9,10 +9,10 @@ from d5ray.distributed.communicators.agreement.call_signature import (
     disagreement,
     packed,
 )
-from d5ray.distributed.communicators.shared_memory.allocations import NOWHERE, Place
 from d5ray.distributed.communicators.shared_memory.arena import LINE_WORDS, PARITIES, Arena
 from d5ray.distributed.communicators.shared_memory.bounded_wait import WaitGuard
 from d5ray.distributed.communicators.shared_memory.doorbell import Doorbells
+from d5ray.distributed.communicators.shared_memory.segments import NOWHERE, Place
 
 _HEADER = struct.Struct(f"<qq8x{SIGNATURE_BYTES}s")  # where the array lies and what is called, after the step
 _CALL_AT = 8 * LINE_WORDS - SIGNATURE_BYTES

@@ -6,19 +6,21 @@ from typing import Any, final
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature
 from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.communicators.shared_memory.allocations import ALLOCATIONS
 from d5ray.distributed.communicators.shared_memory.arena import Arena
 from d5ray.distributed.communicators.shared_memory.barrier import Barrier
 from d5ray.distributed.communicators.shared_memory.bounded_wait import WaitGuard
 from d5ray.distributed.communicators.shared_memory.channels import Channels
-from d5ray.distributed.communicators.shared_memory.chunked import Chunked
+from d5ray.distributed.communicators.shared_memory.chunked import Chunked, ZeroCopy
 from d5ray.distributed.communicators.shared_memory.doorbell import Doorbells
-from d5ray.distributed.communicators.shared_memory.message_passing import Incoming, Outgoing, exchange
-from d5ray.distributed.communicators.shared_memory.neighbor_sums import Neighbors
+from d5ray.distributed.communicators.shared_memory.message_passing import (
+    Incoming,
+    Neighbors,
+    Outgoing,
+    exchange,
+)
 from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat, ReduceKernels
-from d5ray.distributed.communicators.shared_memory.segments import PAGE_BYTES, share
+from d5ray.distributed.communicators.shared_memory.segments import ALLOCATIONS, PAGE_BYTES, share
 from d5ray.distributed.communicators.shared_memory.segments import supported as supported
-from d5ray.distributed.communicators.shared_memory.zero_copy import ZeroCopy
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.membership import Membership
 from d5ray.distributed.group.waits import PresentWait, declared

@@ -1,4 +1,4 @@
-"""Memory that the processes of one node share: made, reserved, unlinked at once, cleaned up after the dead"""
+"""Memory that processes of one node share: made, reserved, unlinked at once, cleaned up, found by address"""
 
 import contextlib
 import errno
@@ -9,13 +9,16 @@ import re
 import secrets
 import stat
 import sys
+import threading
 import time
 import weakref
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -30,6 +33,8 @@ REFUSAL = "refused: "  # instead of a path
 PAGE_BYTES = 4096
 ROOM_SECONDS = 3.0  # for a full folder to have room again
 LOOK_SECONDS = 0.05  # between two looks whether it has
+Place = tuple[int, int]  # where an array lies: the allocation, the same on all members, and bytes into it
+NOWHERE = (0, 0)
 
 
 def supported() -> str | None:
@@ -198,3 +203,38 @@ def _refused(needed: int, error: Exception) -> ConfigurationError:
 
 def _size(count: int) -> str:
     return f"{count / 1e6:,.1f} MB" if count >= 10**5 else f"{count / 1e3:,.1f} kB"
+
+
+@final
+class _Allocations:
+    """The segments that `Communicator.allocate` mapped, by address; every member has a mapping of its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._starts: list[int] = []
+        self._entries: list[tuple[int, int, int, weakref.ref[Any]]] = []  # begin, end, allocation, all of it
+
+    def add(self, segment: Segment, allocation: int) -> None:
+        """Know this segment until nobody has an array in it any more."""
+        start, end = segment.address, segment.address + segment.bytes.nbytes
+        with self._lock:
+            living = [entry for entry in self._entries if entry[3]() is not None]
+            living.append((start, end, allocation, weakref.ref(segment.bytes)))
+            self._entries = sorted(living, key=itemgetter(0))
+            self._starts = [entry[0] for entry in self._entries]
+
+    def find(self, flat: Any) -> tuple[Place, Any]:
+        """The place of a flat NumPy array, and the whole shared memory around it; `NOWHERE` for others."""
+        address = flat.__array_interface__["data"][0]
+        with self._lock:
+            at = bisect_right(self._starts, address) - 1
+            if at < 0:
+                return NOWHERE, None
+            start, end, allocation, reference = self._entries[at]
+        whole = reference()
+        if whole is None or address + flat.nbytes > end:
+            return NOWHERE, None
+        return (allocation, address - start), whole
+
+
+ALLOCATIONS = _Allocations()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from d5ray.archive import experiments
-from d5ray.distributed.topologies.plain_data import drawn
+from d5ray.distributed.topologies.topology import drawn
 from d5ray.errors import D5Error
 from d5ray.experiment import Experiment
 from d5ray.identity.canonical import LATER, digest
