@@ -20,12 +20,6 @@ from d5ray.errors import D5Error, PeerLost
 
 Array = np.ndarray[Any, Any]
 _Message = tuple[VirtualEvent, Signature, Array]  # set when it has arrived
-UFUNCS: Mapping[str, Callable[..., Any]] = {
-    "sum": np.add,
-    "mean": np.add,
-    "min": np.minimum,
-    "max": np.maximum,
-}
 
 
 class _Collective:
@@ -128,7 +122,13 @@ class SimulatedCommunicator(Communicator):
         rounds = _log2(size)
         doubling = rounds * (self._alpha + self._beta * payload)
         halving = 2 * rounds * self._alpha + 2 * self._beta * _share(payload, size)
-        self._synchronize(flat, call, min(doubling, halving), lambda arrays: _reduce_all(arrays, operation))
+
+        def reduce(arrays: Sequence[Array]) -> None:
+            total = self._total(arrays, operation)
+            for array in arrays:
+                array[...] = total
+
+        self._synchronize(flat, call, min(doubling, halving), reduce)
         if doubling <= halving:
             self._moved(sent=rounds * payload, received=rounds * payload, messages=rounds, rounds=rounds)
         else:
@@ -137,7 +137,7 @@ class SimulatedCommunicator(Communicator):
 
     def _reduce_scatter(self, flat: Array, operation: str, call: Signature) -> None:
         def reduce(arrays: Sequence[Array]) -> None:
-            total = _total(arrays, operation)
+            total = self._total(arrays, operation)
             for array, own in zip(arrays, self.bounds(flat.size), strict=True):
                 array[own] = total[own]
 
@@ -179,6 +179,12 @@ class SimulatedCommunicator(Communicator):
         rounds = _log2(self.size)
         self._synchronize(np.empty(0), call, rounds * self._alpha, lambda arrays: None)
         self._moved(sent=0, received=0, messages=rounds, rounds=rounds)
+
+    def _total(self, arrays: Sequence[Array], operation: str) -> Array:
+        """The reduction of all, in the order of the ranks, as `SharedMemory` has it."""
+        total = np.empty_like(arrays[0])
+        self._network.kernels.reduce(arrays, total, operation)
+        return total
 
     def _halve(self, flat: Array, call: Signature, combine: Callable[[Sequence[Array]], None]) -> None:
         rounds, moved = _log2(self.size), _share(flat.nbytes, self.size)
@@ -282,24 +288,6 @@ class SimulatedCommunicator(Communicator):
             collective.over.set()
         for news in list(table.news.values()):
             news.set()
-
-
-def _reduce_all(arrays: Sequence[Array], operation: str) -> None:
-    total = _total(arrays, operation)
-    for array in arrays:
-        array[...] = total
-
-
-def _total(arrays: Sequence[Array], operation: str) -> Array:
-    """((x₀ + x₁) + x₂) + …, of 16 bits in float32 and rounded once, as `SharedMemory` has it."""
-    half = arrays[0].dtype.itemsize == 2 and arrays[0].dtype.kind not in "iu"
-    total = arrays[0].astype(np.float32) if half else arrays[0].copy()
-    with np.errstate(over="ignore", invalid="ignore"):  # infinities are for the caller to judge
-        for array in arrays[1:]:
-            UFUNCS[operation](total, array.astype(np.float32) if half else array, out=total)
-        if operation == "mean":
-            total /= len(arrays)
-        return total.astype(arrays[0].dtype) if half else total
 
 
 def _log2(size: int) -> int:

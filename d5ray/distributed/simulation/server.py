@@ -49,22 +49,15 @@ class SimulatedServers:
         self.agents = agents
         servers = resolved.servers
         self.parts = bounds(len(x), servers.shards)
-        hierarchical = servers.groups > 1
         self.root = [
             PlacedShard(
-                Shard(
-                    x[part].copy(),
-                    resolved.base,
-                    resolved.rule,
-                    resolved.consistency,
-                    range(servers.groups if hierarchical else agents),
-                ),
+                resolved.shard(x[part].copy(), None, resolved.members(None, agents)),
                 agents + number,
                 resolved.shard_name(number),
             )
             for number, part in enumerate(self.parts)
         ]
-        self.groups = [self._group(group, x) for group in range(servers.groups)] if hierarchical else []
+        self.groups = [self._group(group, x) for group in range(servers.groups)] if servers.groups > 1 else []
 
     @property
     def places(self) -> list[PlacedShard]:
@@ -118,16 +111,12 @@ class SimulatedServers:
         if resolved.servers.replicas:
             _keep(place)
         before, relay = place.shard, place.relay
-        consistency = resolved.consistency if relay is None else resolved.within
         place.relay = None if relay is None else relay.again()
-        upstream = None if place.relay is None else place.relay.send
-        place.shard = Shard(
+        place.shard = resolved.shard(
             np.zeros_like(before.x),
-            resolved.base,
-            resolved.rule,
-            consistency,
+            None if place.relay is None else place.relay.group,
             sorted(before.policy.members),
-            upstream,
+            None if place.relay is None else place.relay.send,
         )
         place.shard.restore(place.kept)
         for rank in place.anew & before.policy.members:
@@ -189,14 +178,7 @@ class SimulatedServers:
         for number, part in enumerate(self.parts):
             node = self.agents + servers.shards * (1 + group) + number
             relay = _Relay(self, self.root[number], group, node)
-            shard = Shard(
-                x[part].copy(),
-                self.resolved.base,
-                self.resolved.rule,
-                self.resolved.within,
-                members,
-                relay.send,
-            )
+            shard = self.resolved.shard(x[part].copy(), group, members, relay.send)
             relay.shard = shard
             places.append(PlacedShard(shard, node, self.resolved.shard_name(number, group), relay=relay))
         return places
@@ -214,17 +196,18 @@ class _Relay:
 
     def __init__(self, servers: SimulatedServers, above: PlacedShard, group: int, node: int) -> None:
         self.above = above
-        self._servers, self._group, self._node = servers, group, node
+        self.group = group
+        self._servers, self._node = servers, node
         self._ended = False
 
     def again(self) -> "_Relay":
         """The relay of the shard that stands in the place of this one's; what comes for this one is void."""
         self._ended = True
-        return _Relay(self._servers, self.above, self._group, self._node)
+        return _Relay(self._servers, self.above, self.group, self._node)
 
     def send(self, mean: Array, counts: float, number: int) -> None:
         into = np.empty_like(self.shard.x)
-        request = Request(self._group, number, mean, into, lambda _: None, counts=counts, number=number)
+        request = Request(self.group, number, mean, into, lambda _: None, counts=counts, number=number)
         size = HEADER_BYTES + mean.nbytes
         heard = self._servers.ask(
             self.above, self._node, request, size, HEADER_BYTES + into.nbytes, lambda: not self._ended
