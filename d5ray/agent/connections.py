@@ -16,7 +16,7 @@ from d5ray.distributed.checkpoints.named_tensors import fill_untrained
 from d5ray.distributed.checkpoints.rollback import Committed, RestartPoint, begun_anew, prove
 from d5ray.distributed.communicators.agreement.rows import gathered
 from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.communicators.simple.absent import Absent
+from d5ray.distributed.communicators.simple.solo import Absent
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.one_sided.peers import Peers

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import d5ray as d5
 import d5ray.distributed
 import d5ray.distributed.group.rendezvous
-from d5ray.distributed.communicators.simple.absent import Absent
+from d5ray.distributed.communicators.simple.solo import Absent
 from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.membership import Membership
 from d5ray.distributed.group.rendezvous import PURPOSE, Rendezvous

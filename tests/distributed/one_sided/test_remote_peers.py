@@ -15,7 +15,7 @@ import pytest
 import d5ray as d5
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.communicators.simple.absent import Absent
+from d5ray.distributed.communicators.simple.solo import Absent
 from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.one_sided.peers import MOST_ARRAYS, Letter, PeerOperation

@@ -130,10 +130,7 @@ class SharedMemory(Communicator):
         else:
             parts = self.bounds(flat.size)
             rounds = self._either(
-                flat,
-                call,
-                lambda arrays: self._zero_copy.allreduce(arrays, parts, operation),
-                lambda: self._chunked.allreduce(flat, parts, operation, call),
+                flat, call, self._zero_copy.allreduce, self._chunked.allreduce, parts, operation
             )
             own = self._own_bytes(flat, parts)
             moved = flat.nbytes - own + (self.size - 1) * own
@@ -142,43 +139,25 @@ class SharedMemory(Communicator):
     def _reduce_scatter(self, flat: Flat, operation: str, call: Signature) -> None:
         parts = self.bounds(flat.size)
         rounds = self._either(
-            flat,
-            call,
-            lambda arrays: self._zero_copy.reduce_scatter(arrays, parts, operation),
-            lambda: self._chunked.reduce_scatter(flat, parts, operation, call),
+            flat, call, self._zero_copy.reduce_scatter, self._chunked.reduce_scatter, parts, operation
         )
         own = self._own_bytes(flat, parts)
         self._count(flat.nbytes - own, (self.size - 1) * own, rounds)
 
     def _all_gather(self, flat: Flat, call: Signature) -> None:
         parts = self.bounds(flat.size)
-        rounds = self._either(
-            flat,
-            call,
-            lambda arrays: self._zero_copy.all_gather(arrays, parts),
-            lambda: self._chunked.all_gather(flat, parts, call),
-        )
+        rounds = self._either(flat, call, self._zero_copy.all_gather, self._chunked.all_gather, parts)
         own = self._own_bytes(flat, parts)
         self._count((self.size - 1) * own, flat.nbytes - own, rounds)
 
     def _all_to_all(self, flat: Flat, call: Signature) -> None:
         parts = self.bounds(flat.size)
-        rounds = self._either(
-            flat,
-            call,
-            lambda arrays: self._zero_copy.all_to_all(arrays, parts),
-            lambda: self._chunked.all_to_all(flat, parts, call),
-        )
+        rounds = self._either(flat, call, self._zero_copy.all_to_all, self._chunked.all_to_all, parts)
         moved = flat.nbytes - self._own_bytes(flat, parts)
         self._count(moved, moved, rounds)
 
     def _broadcast(self, flat: Flat, root: int, call: Signature) -> None:
-        rounds = self._either(
-            flat,
-            call,
-            lambda arrays: self._zero_copy.broadcast(arrays, root),
-            lambda: self._chunked.broadcast(flat, root, call),
-        )
+        rounds = self._either(flat, call, self._zero_copy.broadcast, self._chunked.broadcast, root)
         if self.rank == root:
             self._count((self.size - 1) * flat.nbytes, 0, rounds)
         else:
@@ -223,19 +202,20 @@ class SharedMemory(Communicator):
         self,
         flat: Flat,
         call: Signature,
-        directly: Callable[[list[Flat]], None],
-        through_slots: Callable[[], int],
+        directly: Callable[..., None],
+        through_slots: Callable[..., int],
+        *what: Any,
     ) -> int:
         """Do it on all members' arrays where they are large and lie in one allocation; gives the rounds."""
         if flat.nbytes <= SMALL_BYTES:
-            return through_slots()
+            return through_slots(flat, *what, call)
         place, whole = ALLOCATIONS.find(flat)
         self._node_barrier.wait(call, place)
         offsets = self._node_barrier.offsets()
         arrays = [whole[offset : offset + flat.nbytes].view(flat.dtype) for offset in offsets]
         if not arrays:
-            return 1 + through_slots()
-        directly(arrays)
+            return 1 + through_slots(flat, *what, call)
+        directly(arrays, *what)
         self._node_barrier.wait(call)
         return 2
 
