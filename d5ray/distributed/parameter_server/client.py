@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from d5ray.distributed.checkpoints.packed import Packed
-from d5ray.distributed.communicators.background import Handle
+from d5ray.distributed.communicators.background import Handle, Worker
 from d5ray.distributed.compression.compressor import Compressor, computed_in
 from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.parameter_server.requests import Array, Reply
@@ -312,14 +312,13 @@ class _Begun(NamedTuple):
 
 
 @final
-class BackgroundRequests:
-    """A worker that does pushes and pulls in the order in which they were started."""
+class BackgroundRequests(Worker):
+    """Pushes and pulls beside the caller."""
 
     def __init__(self, server: Server) -> None:
+        super().__init__(server.scheduler, server.traffic, server.timeout_seconds)
         self._server = server
-        self.awaited = 0  # how many threads wait for an operation now
         self._last: Handle | None = None
-        self._queue = server.scheduler.queue()
         server.scheduler.spawn(self._run, "d5ray-server")
 
     def push(self, vector: Any) -> Handle:
@@ -337,13 +336,7 @@ class BackgroundRequests:
     def _put(self, kind: str, vector: Any, into: Any) -> Handle:
         server = self._server
         begun = server._begin(kind, vector, into, copied=True)
-        handle = Handle(
-            lambda: server._operate(begun, timed=False),
-            server.timeout_seconds,
-            server.scheduler,
-            server.traffic,
-            self,
-        )
+        handle = self._handle(lambda: server._operate(begun, timed=False))
         self._last = handle
         self._queue.put(handle)
         return handle
