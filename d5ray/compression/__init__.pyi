@@ -10,7 +10,6 @@ from d5ray.distributed.compression.reductions import AllGather as AllGather
 from d5ray.distributed.compression.reductions import Allreduce as Allreduce
 from d5ray.distributed.compression.reductions import Reduction as Reduction
 from d5ray.distributed.compression.reductions import ScatterReduce as ScatterReduce
-from d5ray.distributed.compression.rows import NonZeroRows as NonZeroRows
 from d5ray.distributed.compression.signs import OneBit as OneBit
 from d5ray.distributed.compression.signs import ScaledSign as ScaledSign
 from d5ray.distributed.compression.sparse_allreduce import RecursiveDoubling as RecursiveDoubling
@@ -18,5 +17,6 @@ from d5ray.distributed.compression.sparse_allreduce import SparseAllreduce as Sp
 from d5ray.distributed.compression.sparse_allreduce import SplitAllGather as SplitAllGather
 from d5ray.distributed.compression.stochastic import QSGD as QSGD
 from d5ray.distributed.compression.stochastic import TernGrad as TernGrad
+from d5ray.distributed.compression.threshold import NonZeroRows as NonZeroRows
 from d5ray.distributed.compression.threshold import Threshold as Threshold
 from d5ray.distributed.compression.top_k import TopK as TopK

@@ -24,7 +24,6 @@ class Chain(Compressor):
 
     sparsifier: Sparsifier
     quantizer: Quantizer
-    linear = False
 
     def __post_init__(self) -> None:
         _check_parts(self.sparsifier, self.quantizer)

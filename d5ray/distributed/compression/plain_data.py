@@ -10,7 +10,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.identity.canonical import digest
 
 PACKAGE = "d5ray.distributed.compression"
-MODULES = ("chain", "precision", "random_k", "rows", "signs", "stochastic", "threshold", "top_k")
+MODULES = ("chain", "precision", "random_k", "signs", "stochastic", "threshold", "top_k")
 
 
 def described(compressor: Compressor) -> dict[str, Any]:

@@ -48,8 +48,6 @@ class _SixteenBits(Quantizer):
     A message is the exponent (int32) and 16 bits an entry.
     """
 
-    linear = False
-    unbiased = False
     rounding = True
     _precision: int  # bits of the significand, the leading one included
 

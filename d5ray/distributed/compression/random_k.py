@@ -60,8 +60,6 @@ class RandomK(_Random):
     with the same generator keep the same entries, and their values can be added: `Allreduce(RandomK(k))`.
     """
 
-    unbiased = False
-
     def contraction(self, n: int) -> float:
         return self.count(n) / n
 

@@ -6,20 +6,41 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.communicators.communicator import Message
-from d5ray.distributed.compression.bit_packing import packed_bytes
-from d5ray.distributed.compression.compressor import Array, Quantizer
-from d5ray.distributed.compression.scaled_rows import (
+from d5ray.distributed.compression.bit_packing import (
     check_bucket,
+    packed_bytes,
     row_count,
     row_lengths,
     row_size,
     rows,
 )
+from d5ray.distributed.compression.compressor import Array, Quantizer
+
+
+class _Signs(Quantizer):
+    """A message is a few numbers a bucket, and one bit an entry."""
+
+    bucket: int | None
+    numbers: int  # a bucket
+
+    def __post_init__(self) -> None:
+        check_bucket(self.bucket)
+
+    @final
+    def contraction(self, n: int) -> float:
+        return 1.0 / row_size(n, self.bucket)
+
+    @final
+    def message_bytes(self, n: int, dtype: Any) -> int:
+        return packed_bytes(n, 1) + self._head(n, dtype)
+
+    def _head(self, n: int, dtype: Any) -> int:
+        return self.numbers * row_count(n, self.bucket) * int(np.dtype(dtype).itemsize)
 
 
 @final
 @dataclass(frozen=True)
-class ScaledSign(Quantizer):
+class ScaledSign(_Signs):
     """(‖v‖₁/d) sign(v), of the vector or of each bucket of d entries (Karimireddy et al., arXiv:1901.09847).
 
     ‖v − C(v)‖² = ‖v‖² − ‖v‖₁²/d, so δ = ‖v‖₁²/(d‖v‖²) ≥ 1/d. The sign of zero is plus.
@@ -27,14 +48,7 @@ class ScaledSign(Quantizer):
     """
 
     bucket: int | None = None
-    linear = False
-    unbiased = False
-
-    def __post_init__(self) -> None:
-        check_bucket(self.bucket)
-
-    def contraction(self, n: int) -> float:
-        return 1.0 / row_size(n, self.bucket)
+    numbers = 1
 
     def compress(self, vector: Array, rng: np.random.Generator) -> Message:
         sums = np.abs(rows(vector, self.bucket)).sum(axis=1, dtype=np.float64)
@@ -42,17 +56,14 @@ class ScaledSign(Quantizer):
         return np.concatenate([scales.view(np.uint8), np.packbits(vector >= 0)])
 
     def decompress(self, message: Message, n: int, dtype: Any) -> Array:
-        head = row_count(n, self.bucket) * np.dtype(dtype).itemsize
+        head = self._head(n, dtype)
         scales = message[:head].view(dtype)[:, None]
         return _choose(message[head:], n, self.bucket, scales, -scales)
-
-    def message_bytes(self, n: int, dtype: Any) -> int:
-        return packed_bytes(n, 1) + row_count(n, self.bucket) * int(np.dtype(dtype).itemsize)
 
 
 @final
 @dataclass(frozen=True)
-class OneBit(Quantizer):
+class OneBit(_Signs):
     """The mean of a bucket's entries ≥ 0, and that of its negative ones   (Seide et al., Interspeech 2014).
 
     The paper's buckets are the columns of the weight matrices. δ ≥ 1/d for a bucket of d entries, since the
@@ -60,14 +71,7 @@ class OneBit(Quantizer):
     """
 
     bucket: int | None = 512
-    linear = False
-    unbiased = False
-
-    def __post_init__(self) -> None:
-        check_bucket(self.bucket)
-
-    def contraction(self, n: int) -> float:
-        return 1.0 / row_size(n, self.bucket)
+    numbers = 2
 
     def compress(self, vector: Array, rng: np.random.Generator) -> Message:
         buckets = rows(vector, self.bucket)
@@ -83,12 +87,9 @@ class OneBit(Quantizer):
         return np.concatenate([means.reshape(-1).view(np.uint8), np.packbits(vector >= 0)])
 
     def decompress(self, message: Message, n: int, dtype: Any) -> Array:
-        head = 2 * row_count(n, self.bucket) * np.dtype(dtype).itemsize
+        head = self._head(n, dtype)
         means = message[:head].view(dtype).reshape(-1, 2, 1)
         return _choose(message[head:], n, self.bucket, means[:, 0], means[:, 1])
-
-    def message_bytes(self, n: int, dtype: Any) -> int:
-        return packed_bytes(n, 1) + 2 * row_count(n, self.bucket) * int(np.dtype(dtype).itemsize)
 
 
 def _choose(bits: Message, n: int, bucket: int | None, upper: Array, lower: Array) -> Array:

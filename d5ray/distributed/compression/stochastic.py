@@ -9,9 +9,16 @@ import numpy as np
 
 from d5ray.checks import is_number
 from d5ray.distributed.communicators.communicator import Message
-from d5ray.distributed.compression.bit_packing import pack, packed_bytes, unpack
+from d5ray.distributed.compression.bit_packing import (
+    check_bucket,
+    pack,
+    packed_bytes,
+    row_count,
+    row_size,
+    rows,
+    unpack,
+)
 from d5ray.distributed.compression.compressor import Array, Quantizer
-from d5ray.distributed.compression.scaled_rows import check_bucket, row_count, row_size, rows
 from d5ray.errors import ConfigurationError
 
 
@@ -78,7 +85,6 @@ class QSGD(_Levels):
 
     bits: int = 4
     bucket: int | None = 512
-    linear = False
     unbiased = True
 
     def __post_init__(self) -> None:
@@ -115,7 +121,6 @@ class TernGrad(_Levels):
     """
 
     bucket: int | None = 512
-    linear = False
     unbiased = True
     bits = 2
     levels = 1

@@ -6,8 +6,8 @@ from typing import final
 import numpy as np
 
 from d5ray.distributed.communicators.communicator import Message
+from d5ray.distributed.compression.bit_packing import check_bucket, row_size
 from d5ray.distributed.compression.compressor import Array, Indices
-from d5ray.distributed.compression.scaled_rows import check_bucket, row_size
 from d5ray.distributed.compression.sparsifier import (
     Sparsifier,
     check_k,
@@ -30,8 +30,6 @@ class TopK(Sparsifier):
 
     k: int | float
     bucket: int | None = None
-    linear = False
-    unbiased = False
 
     def __post_init__(self) -> None:
         check_bucket(self.bucket)
