@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from d5ray.checks import check_kind
 from d5ray.distributed.communicators.communicator import Communicator, Message
 from d5ray.distributed.compression.compressor import Array, Compressor, LinearCompressor, Quantizer
 from d5ray.errors import ConfigurationError
@@ -90,10 +91,7 @@ class AllGather(Compressed):
     compressor: Compressor
 
     def __post_init__(self) -> None:
-        if not isinstance(self.compressor, Compressor):
-            raise ConfigurationError(
-                f"AllGather is given {self.compressor!r}: it must be a compressor such as QSGD(bits=4)"
-            )
+        check_kind("AllGather's compressor", self.compressor, Compressor, "a compressor such as QSGD(bits=4)")
 
     def mean(self, vector: Array, communication: Communicator, draws: RandomSources, state: State) -> Reduced:
         n, dtype, compressor = len(vector), vector.dtype, self.compressor

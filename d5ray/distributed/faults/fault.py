@@ -5,7 +5,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from d5ray.checks import MOST_RANKS, check_choice, check_count, check_items, check_number, check_share
+from d5ray.checks import (
+    MOST_RANKS,
+    check_choice,
+    check_count,
+    check_items,
+    check_kind,
+    check_number,
+    check_share,
+)
 from d5ray.errors import ConfigurationError
 
 SIGNALS: Final = ("kill", "stop", "terminate")  # kinds that a process gets as a signal
@@ -175,10 +183,7 @@ def check_failures(failures: Iterable[Failure], agents: int) -> tuple[Failure, .
     """The failures as a tuple; raises `ConfigurationError` for a stranger, or an agent that is not there."""
     listed = check_items("failures", failures, "a tuple such as (Failure(agent=3, seconds=0.5),)")
     for failure in listed:
-        if not isinstance(failure, Failure):
-            raise ConfigurationError(
-                f"failures has {failure!r}: it must be a Failure(agent=3, seconds=0.5) or several"
-            )
+        check_kind("failures", failure, Failure, "a Failure(agent=3, seconds=0.5), or several")
         if failure.agent not in range(agents):
             raise ConfigurationError(
                 f"{failure!r} names an agent that is not there: the experiment's agents are 0 to {agents - 1}"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from d5ray.checks import MOST_RANKS, check_count, check_number
+from d5ray.checks import MOST_RANKS, check_count, check_items, check_kind, check_number
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError
@@ -30,18 +30,16 @@ class Late:
 def check_late(given: object, agents: int) -> tuple[Late, ...]:
     """The late agents; raises `ConfigurationError` for a stranger, or an agent that is not there."""
     listed = (given,) if isinstance(given, Late) else given
-    if not isinstance(listed, (tuple, list)):
-        raise ConfigurationError(f"late is {given!r}: it must be a tuple such as (Late(agent=3, seconds=5),)")
+    listed = check_items("late", listed, "a tuple such as (Late(agent=3, seconds=5),)")
     for late in listed:
-        if not isinstance(late, Late):
-            raise ConfigurationError(f"late has {late!r}: it must be a Late(agent=3, seconds=5)")
-        if isinstance(late.agent, bool) or late.agent not in range(agents):
+        check_kind("late", late, Late, "a Late(agent=3, seconds=5), or several")
+        if late.agent not in range(agents):
             raise ConfigurationError(
                 f"{late!r} names the agent {late.agent!r}: the experiment's agents are 0 to {agents - 1}"
             )
     if len({late.agent for late in listed}) < len(listed):
         raise ConfigurationError(f"late is {given!r}: an agent joins once")
-    return tuple(listed)
+    return listed
 
 
 def check_joining(

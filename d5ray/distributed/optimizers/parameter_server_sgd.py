@@ -3,7 +3,7 @@
 import math
 from typing import final
 
-from d5ray.checks import MOST_RANKS, check_count
+from d5ray.checks import MOST_RANKS, check_count, check_kind
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
@@ -14,7 +14,6 @@ from d5ray.distributed.parameter_server.server_rules import (
     StalenessAware,
     check_weight,
 )
-from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import copy_of, zeros_like
 from d5ray.training.batches.batch import Batch
 
@@ -32,10 +31,7 @@ class ServerSGD(DistributedOptimizer):
     invariant = "ledger"
 
     def __init__(self, compressor: Compressor | None = None) -> None:
-        if compressor is not None and not isinstance(compressor, Compressor):
-            raise ConfigurationError(
-                f"compressor is {compressor!r}: it must be a Compressor such as TopK(0.01), or None"
-            )
+        check_kind("compressor", compressor, Compressor | None, "a Compressor such as TopK(0.01), or None")
         self.compressor = compressor
 
     def start(self) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import final
 
-from d5ray.checks import MOST_RANKS, check_count, check_rate
+from d5ray.checks import MOST_RANKS, check_count, check_kind, check_rate
 from d5ray.distributed.parameter_server.consistency import Consistency
 from d5ray.distributed.parameter_server.server_rules import ServerRule
 from d5ray.errors import ConfigurationError
@@ -46,11 +46,7 @@ class Servers:
             ("rule", ServerRule, "StalenessAware()"),
             ("optimizer", Optimizer, "SGD(0.1)"),
         ):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, kind):
-                raise ConfigurationError(
-                    f"{name} is {value!r}: it must be a {kind.__name__} such as {example}"
-                )
+            check_kind(name, getattr(self, name), kind | None, f"a {kind.__name__} such as {example}")
         check_rate("snapshot_seconds", self.snapshot_seconds)
         check_count("replicas", self.replicas, 0, 1)
 

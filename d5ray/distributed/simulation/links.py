@@ -9,7 +9,7 @@ from typing import Final, final
 
 import numpy as np
 
-from d5ray.checks import check_count, is_number, shown
+from d5ray.checks import check_count, check_kind, is_number, shown
 from d5ray.distributed.faults.fault import Fault
 from d5ray.distributed.simulation.clock import VirtualClock
 from d5ray.errors import ConfigurationError
@@ -73,8 +73,7 @@ class GroupedLinks(Links):
     def __post_init__(self) -> None:
         check_count("size", self.size)
         for name in ("within", "between"):
-            if not isinstance(getattr(self, name), UniformLinks):
-                raise ConfigurationError(f"{name} is {getattr(self, name)!r}: it must be UniformLinks(...)")
+            check_kind(name, getattr(self, name), UniformLinks, "UniformLinks(...)")
 
     def latency(self, source: int, target: int) -> float:
         return self._link(source, target).latency_seconds
