@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.scheduler import Scheduler
 from d5ray.distributed.topologies.topology import Topology
-from d5ray.distributed.traffic import Traffic
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_view
 
@@ -59,14 +59,10 @@ class Peers(ABC):
     the time of a message, and a letter waits until its receiver collects it.
     """
 
-    def __init__(
-        self, *, rank: int, topology: Topology, scheduler: Scheduler, traffic: Traffic, seconds: float
-    ) -> None:
-        self.rank = rank
-        self.topology = topology
-        self.scheduler = scheduler
-        self.traffic = traffic
-        self.timeout_seconds = seconds
+    def __init__(self, communication: Communicator, scheduler: Scheduler) -> None:
+        self.rank, self.topology = communication.rank, communication.topology
+        self.scheduler, self.traffic = scheduler, communication.traffic
+        self.timeout_seconds = communication.group.timeout_seconds
         self.operations: deque[PeerOperation] = deque()  # whoever records them takes them out
         self.gone: set[int] = set()  # agents that ended before their time, or have not come yet
         self.complete = True  # whether all agents were there all the time

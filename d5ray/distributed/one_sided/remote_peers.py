@@ -47,13 +47,7 @@ class RemotePeers(Peers):
     ) -> None:
         """addresses: of the others, by rank; None: all agents make this at once, and tell each other."""
         group = communication.group
-        super().__init__(
-            rank=communication.rank,
-            topology=communication.topology,
-            scheduler=THREADS,
-            traffic=communication.traffic,
-            seconds=group.timeout_seconds,
-        )
+        super().__init__(communication, THREADS)
         self._node = group.nodes[self.rank] if group.nodes else ""
         self._region = SharedRegion(x.nbytes)
         self._window: Array = self._region.carve(x.nbytes).view(x.dtype)

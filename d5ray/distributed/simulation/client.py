@@ -7,11 +7,11 @@ import numpy as np
 
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.state import pack, unpack_into
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.compression.compressor import computed_in
 from d5ray.distributed.parameter_server.client import Answer, Ask, Server
 from d5ray.distributed.parameter_server.requests import Reply, Request
 from d5ray.distributed.simulation.server import HEADER_BYTES, SimulatedServers
-from d5ray.distributed.traffic import Traffic
 from d5ray.errors import PeerLost
 
 
@@ -19,20 +19,18 @@ from d5ray.errors import PeerLost
 class SimulatedServer(Server):
     """The shards near an agent, at the other ends of its wires."""
 
-    def __init__(
-        self, servers: SimulatedServers, rank: int, elements: int, traffic: Traffic, seconds: float
-    ) -> None:
+    def __init__(self, servers: SimulatedServers, elements: int, communication: Communicator) -> None:
         super().__init__(
-            rank=rank,
+            rank=communication.rank,
             elements=elements,
             dtype=servers.root[0].shard.x.dtype,
             shards=servers.resolved.servers.shards,
             scheduler=servers.clock,
-            traffic=traffic,
-            seconds=seconds,
+            traffic=communication.traffic,
+            seconds=communication.group.timeout_seconds,
         )
         self._servers = servers
-        self._places = servers.near(rank)
+        self._places = servers.near(self.rank)
         self._left = False
 
     def _ask(self, shard: int, ask: Ask) -> Answer:

@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import final
 
+from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.one_sided.peers import Array, Letter, Peers, sorted_out
 from d5ray.distributed.simulation.arrival_order import Key, Order
 from d5ray.distributed.simulation.clock import VirtualClock, VirtualEvent
 from d5ray.distributed.simulation.links import Wires
 from d5ray.distributed.simulation.server import HEADER_BYTES
-from d5ray.distributed.topologies.topology import Topology
-from d5ray.distributed.traffic import Traffic
 from d5ray.errors import PeerLost
 
 
@@ -96,16 +95,12 @@ class Meadow:
 class SimulatedPeers(Peers):
     """One agent's peers in the simulation: a message costs what `Wires` says, a lock nothing."""
 
-    def __init__(
-        self, meadow: Meadow, rank: int, x: Array, topology: Topology, traffic: Traffic, seconds: float
-    ) -> None:
-        super().__init__(
-            rank=rank, topology=topology, scheduler=meadow.clock, traffic=traffic, seconds=seconds
-        )
+    def __init__(self, meadow: Meadow, x: Array, communication: Communicator) -> None:
+        super().__init__(communication, meadow.clock)
         self._meadow = meadow
         self._under_way = 0  # letters
         self._idle: VirtualEvent | None = None
-        meadow.windows[rank] = _Window(x.copy())
+        meadow.windows[self.rank] = _Window(x.copy())
 
     @property
     def window(self) -> Array:

@@ -78,25 +78,12 @@ class SimulatedWorld(World):
                 communication.size,
                 simulation.order,
             )
-        return SimulatedServer(
-            simulation.servers,
-            communication.rank,
-            len(flat),
-            communication.traffic,
-            communication.group.timeout_seconds,
-        )
+        return SimulatedServer(simulation.servers, len(flat), communication)
 
     def meet(
         self, x: Any, communication: Communicator, addresses: Mapping[int, Address] | None = None
     ) -> Peers:
-        return SimulatedPeers(
-            self._simulation.meadow,
-            communication.rank,
-            host_view(x),
-            communication.topology,
-            communication.traffic,
-            communication.group.timeout_seconds,
-        )
+        return SimulatedPeers(self._simulation.meadow, host_view(x), communication)
 
     def delayed(self, executor: Executor, delay: StragglerDelay) -> Executor:
         simulation, rng = self._simulation, self._rng

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 import d5ray as d5
 from d5ray.agent.training_agent import TrainingAgent
+from d5ray.distributed.communicators.simple.solo import Absent
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.one_sided.peers import reachable
 from d5ray.distributed.simulation.peers import Meadow, SimulatedPeers
 from d5ray.distributed.simulation.world import Simulation
-from d5ray.distributed.traffic import Traffic
 from tests.distributed.in_numpy import (
     IDEAL,
     UNEVEN,
@@ -208,7 +209,11 @@ def test_windows_of_the_dead_are_free() -> None:
     meadow: Meadow = simulation.meadow
     clock = simulation.clock
     peers = [
-        SimulatedPeers(meadow, rank, np.full(2, float(rank)), d5.topologies.Complete(3), Traffic(), 5.0)
+        SimulatedPeers(
+            meadow,
+            np.full(2, float(rank)),
+            Absent(Group("gossip", 1, rank, 3, timeout_seconds=5.0), d5.topologies.Complete(3)),
+        )
         for rank in range(3)
     ]
     first = clock.start(lambda: peers[0].average(1), "first")
