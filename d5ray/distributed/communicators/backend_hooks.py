@@ -17,6 +17,8 @@ from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_view
 from d5ray.training.arrays import zeros_like
 
+Pairs = list[tuple[Any, int]]  # flat arrays, each with the rank that it goes to or comes from
+
 
 class Backend(ABC):
     """The part of a `Communicator` that moves arrays, once they are checked and flattened.
@@ -92,13 +94,7 @@ class Backend(ABC):
     def _barrier(self, call: Signature) -> None: ...
 
     @abstractmethod
-    def _exchange(
-        self,
-        outgoing: list[tuple[Any, int]],
-        incoming: list[tuple[Any, int]],
-        call: Signature,
-        tag: int,
-    ) -> None:
+    def _exchange(self, outgoing: Pairs, incoming: Pairs, call: Signature, tag: int) -> None:
         """Send to and receive from members (flat, rank), all at once. tag: 0, or a caller's plus one."""
 
     def _waits(self) -> list[PresentWait]:
@@ -130,6 +126,13 @@ class Backend(ABC):
         traffic.bytes_received += received
         traffic.messages_sent += messages
         traffic.rounds += rounds
+
+    def _moved_pairs(
+        self, outgoing: Sequence[tuple[Any, int]], incoming: Sequence[tuple[Any, int]], rounds: int
+    ) -> None:
+        """A backend moved these arrays."""
+        sent, received = (sum(int(flat.nbytes) for flat, _ in pairs) for pairs in (outgoing, incoming))
+        self._moved(sent=sent, received=received, messages=len(outgoing), rounds=rounds)
 
     def _buffers(self, array: Any, count: int) -> list[Any]:
         """Arrays like this one to receive into, kept between calls."""

@@ -10,6 +10,7 @@ import numpy as np
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.agreement.call_signature import Signature
 from d5ray.distributed.communicators.agreement.watchdog import Watchdog
+from d5ray.distributed.communicators.backend_hooks import Pairs
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.membership import Membership
@@ -138,13 +139,7 @@ class Hierarchical(Communicator):
             with self._naming(self._here):
                 self._local._barrier(call)
 
-    def _exchange(
-        self,
-        outgoing: list[tuple[Any, int]],
-        incoming: list[tuple[Any, int]],
-        call: Signature,
-        tag: int,
-    ) -> None:
+    def _exchange(self, outgoing: Pairs, incoming: Pairs, call: Signature, tag: int) -> None:
         here = {rank: position for position, rank in enumerate(self._here)}
         near_out, near_in = ([(flat, here[r]) for flat, r in p if r in here] for p in (outgoing, incoming))
         far_out, far_in = ([pair for pair in p if pair[1] not in here] for p in (outgoing, incoming))

@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature, disagreement
+from d5ray.distributed.communicators.backend_hooks import Pairs
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.shared_memory.reduce_kernels import ReduceKernels
 from d5ray.distributed.group.group import Group
@@ -227,13 +228,7 @@ class SimulatedCommunicator(Communicator):
 
     # -- messages --------------------------------------------------------------------------------------
 
-    def _exchange(
-        self,
-        outgoing: list[tuple[Any, int]],
-        incoming: list[tuple[Any, int]],
-        call: Signature,
-        tag: int,
-    ) -> None:
+    def _exchange(self, outgoing: Pairs, incoming: Pairs, call: Signature, tag: int) -> None:
         table, clock = self._table, self._clock
         self._check()
         for flat, to in sorted(outgoing, key=lambda pair: (pair[1] - self.rank) % self.size):
@@ -255,8 +250,7 @@ class SimulatedCommunicator(Communicator):
                 self._check()
             flat[...] = message
             self._await(arrived, call.operation)
-        sent, received = (sum(flat.nbytes for flat, _ in pairs) for pairs in (outgoing, incoming))
-        self._moved(sent=sent, received=received, messages=len(outgoing), rounds=1)
+        self._moved_pairs(outgoing, incoming, rounds=1)
 
     def _combine(
         self, flat: Array, own: float, sources: Mapping[int, float], targets: Sequence[int], call: Signature

@@ -8,6 +8,7 @@ import numpy as np
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature
 from d5ray.distributed.communicators.agreement.watchdog import Watchdog
+from d5ray.distributed.communicators.backend_hooks import Pairs
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.membership import Membership
@@ -117,25 +118,14 @@ class NCCL(Communicator):
             self.membership.gather(f"barrier/{self._barriers}", b"")
         self._moved(sent=0, received=0, messages=1, rounds=1)
 
-    def _exchange(
-        self,
-        outgoing: list[tuple[Any, int]],
-        incoming: list[tuple[Any, int]],
-        call: Signature,
-        tag: int,
-    ) -> None:
+    def _exchange(self, outgoing: Pairs, incoming: Pairs, call: Signature, tag: int) -> None:
         pairs = [*outgoing, *incoming]
         if pairs and isinstance(pairs[0][0], np.ndarray):
             raise ConfigurationError("NCCL exchanges device arrays: bytes need communicator='socket'")
         if pairs:
             with self._watchdog.exchanging(call, tuple(dict.fromkeys(rank for _, rank in pairs))):
                 self._nccl.exchange(pairs[0][0], outgoing, incoming)
-        self._moved(
-            sent=sum(int(flat.nbytes) for flat, _ in outgoing),
-            received=sum(int(flat.nbytes) for flat, _ in incoming),
-            messages=len(outgoing),
-            rounds=1,
-        )
+        self._moved_pairs(outgoing, incoming, rounds=1)
 
     def _waits(self) -> list[PresentWait]:
         return self._watchdog.waits() + self.membership.own_waits()

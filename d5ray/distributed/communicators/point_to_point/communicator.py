@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature
+from d5ray.distributed.communicators.backend_hooks import Pairs
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.point_to_point import collectives
 from d5ray.distributed.communicators.point_to_point.collectives import (
@@ -36,12 +37,7 @@ class OngoingCollective(CollectiveExchange):
 
     def swap(self, outgoing: Pieces, incoming: Pieces) -> None:
         self._communicator._transfer(outgoing, incoming, self)
-        self._communicator._moved(
-            sent=sum(flat.nbytes for flat, _ in outgoing),
-            received=sum(flat.nbytes for flat, _ in incoming),
-            messages=len(outgoing),
-            rounds=0,
-        )
+        self._communicator._moved_pairs(outgoing, incoming, rounds=0)
 
     def spare(self, like: Flat, elements: int) -> Flat:
         return self._communicator._spare_bytes(elements * like.itemsize).view(like.dtype)
@@ -101,13 +97,7 @@ class PointToPoint(Communicator):
         self._double(nothing, reduction("max", nothing.dtype), call)
 
     @final
-    def _exchange(
-        self,
-        outgoing: list[tuple[Any, int]],
-        incoming: list[tuple[Any, int]],
-        call: Signature,
-        tag: int,
-    ) -> None:
+    def _exchange(self, outgoing: Pairs, incoming: Pairs, call: Signature, tag: int) -> None:
         if outgoing or incoming:
             OngoingCollective(self, call, self._number).swap(outgoing, incoming)
             self._moved(sent=0, received=0, messages=0, rounds=1)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature
+from d5ray.distributed.communicators.backend_hooks import Pairs
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.shared_memory.arena import Arena
 from d5ray.distributed.communicators.shared_memory.barrier import Barrier
@@ -176,25 +177,14 @@ class SharedMemory(Communicator):
         self._neighbors.combine(flat, own, sources, targets, call)
         self._count(len(targets) * flat.nbytes, len(sources) * flat.nbytes, 1, messages=len(targets))
 
-    def _exchange(
-        self,
-        outgoing: list[tuple[Any, int]],
-        incoming: list[tuple[Any, int]],
-        call: Signature,
-        tag: int,
-    ) -> None:
+    def _exchange(self, outgoing: Pairs, incoming: Pairs, call: Signature, tag: int) -> None:
         self._guard.check()
         transfers: list[Outgoing | Incoming] = [
             Outgoing(self._channels, flat, rank, call, tag) for flat, rank in outgoing
         ]
         transfers += [Incoming(self._channels, flat, rank, call, tag) for flat, rank in incoming]
         exchange(transfers, call, self._doorbells)
-        self._count(
-            sum(flat.nbytes for flat, _ in outgoing),
-            sum(flat.nbytes for flat, _ in incoming),
-            1,
-            messages=len(outgoing),
-        )
+        self._moved_pairs(outgoing, incoming, rounds=1)
 
     # --------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature, disagreement
+from d5ray.distributed.communicators.backend_hooks import Pairs
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Topology
@@ -85,13 +86,7 @@ class Reference(Communicator):
     def _barrier(self, call: Signature) -> None:
         self._gather(np.empty(0), call)
 
-    def _exchange(
-        self,
-        outgoing: list[tuple[Any, int]],
-        incoming: list[tuple[Any, int]],
-        call: Signature,
-        tag: int,
-    ) -> None:
+    def _exchange(self, outgoing: Pairs, incoming: Pairs, call: Signature, tag: int) -> None:
         table = self._table
         with table.changed:
             for flat, to in outgoing:
@@ -104,8 +99,7 @@ class Reference(Communicator):
                 if theirs.pack() != call.pack():
                     self._fail(disagreement({self.rank: call, source: theirs}))
                 flat[...] = message
-        sent, received = (sum(flat.nbytes for flat, _ in pairs) for pairs in (outgoing, incoming))
-        self._moved(sent=sent, received=received, messages=len(outgoing), rounds=1)
+        self._moved_pairs(outgoing, incoming, rounds=1)
 
     def _gather(self, flat: Array, call: Signature) -> Array:
         """Everyone's array (members, n)."""
