@@ -208,12 +208,8 @@ def restore(
 
 def _fill_servers(found: Checkpoints, folder: CheckpointFolder, savers: Savers, server: Server) -> None:
     """Bring every shard of the parameter server, made anew, to where it was."""
-    kept = []
-    for at in range(server.shards):
-        name = savers.shard(at)
-        arrays, text = parsed(folder.read(found.step, name), f"{found}/{name}")
-        kept.append(Packed(json.loads(text), arrays))
-    server.keep(kept)
+    names = [savers.shard(at) for at in range(server.shards)]
+    server.keep([Packed.read(folder.read(found.step, name), f"{found}/{name}") for name in names])
 
 
 def _packed(

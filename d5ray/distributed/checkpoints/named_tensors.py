@@ -4,7 +4,6 @@ So PyTorch, safetensors and Hugging Face read the model out of a checkpoint by t
 first format hold flat arrays in the place of the tensors.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
@@ -15,7 +14,7 @@ from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.state import pack, unpack_into
 from d5ray.errors import StorageError
 from d5ray.frameworks.host import host_copy, host_view, native, on_device
-from d5ray.metrics.record.tensor_file import Array, parsed, pieces
+from d5ray.metrics.record.tensor_file import Array
 from d5ray.networks.executors.executor import Executor, FlatExecutor
 from d5ray.networks.executors.model_values import ModelValues
 from d5ray.networks.executors.slots import Slot, by_name
@@ -92,8 +91,7 @@ def values_of(executor: FlatExecutor) -> Array:
     found = {} if executor.values is None else executor.values.changed()
     if not found:
         return NO_VALUES
-    packed = pack(SimpleNamespace(**found), "the model")
-    return np.frombuffer(b"".join(pieces(packed.arrays, json.dumps(packed.data))), np.uint8)
+    return pack(SimpleNamespace(**found), "the model").bytes
 
 
 def give_values(own: ModelValues | None, data: Array, like: Any) -> None:
@@ -102,10 +100,9 @@ def give_values(own: ModelValues | None, data: Array, like: Any) -> None:
     like: an array of the framework and device on which new ones are to be made.
     """
     if own is not None:
-        arrays, text = parsed(data, "the model's values") if len(data) else ({}, "{}")
-        found = json.loads(text)
-        fresh = SimpleNamespace(**own.current(found))
-        unpack_into(fresh, Packed(found, arrays), like, "the model")
+        found = Packed.read(data, "the model's values") if len(data) else Packed({})
+        fresh = SimpleNamespace(**own.current(found.data))
+        unpack_into(fresh, found, like, "the model")
         own.put(vars(fresh))
 
 

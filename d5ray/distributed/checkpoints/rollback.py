@@ -24,7 +24,7 @@ from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import AgentError
 from d5ray.frameworks.host import native
-from d5ray.metrics.record.tensor_file import Array, parsed, pieces
+from d5ray.metrics.record.tensor_file import Array
 from d5ray.networks.executors.executor import Executor
 from d5ray.training.arrays import copy_of
 from d5ray.training.batches.epochs import START, Epochs, Position
@@ -142,16 +142,15 @@ class Committed:
         if compares(rule) and rule.equal_after(int(steps.max())) and (found := divergence(rows)):
             raise AgentError(str(found))
         source = int(np.argmax(steps))  # the first of those with the most
-        data = b""
+        data = np.empty(0, np.uint8)
         if communication.rank == source:
             values = {name: host_values(array, name) for name, array in self.common.arrays.items()}
             place = astuple(epochs.at(self.step))
-            data = b"".join(pieces(values, json.dumps([self.common.data, place])))
-        received = _broadcast(np.frombuffer(data, np.uint8), communication, like, source)
-        arrays, text = parsed(received, "the state that an agent sent")
-        common, place = json.loads(text)
+            data = Packed([self.common.data, place], values).bytes
+        received = Packed.read(_broadcast(data, communication, like, source), "the state that an agent sent")
+        common, place = received.data
         if communication.rank != source and (rule.one_model or self.step == NOTHING):
-            kept, self.common = self.common, Packed(common, arrays)
+            kept, self.common = self.common, Packed(common, received.arrays)
             if self.step == steps[source]:
                 self._keep_own(kept, rule)
         self.step = int(steps[source])

@@ -36,7 +36,6 @@ from d5ray.distributed.scheduler import THREADS
 from d5ray.distributed.traffic import Traffic
 from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import PeerLost
-from d5ray.metrics.record.tensor_file import parsed, pieces
 
 
 @final
@@ -133,14 +132,12 @@ class RemoteServer(Server):
                 raise Unexpected(f"a shard says that it keeps {size:,} bytes, more than a state can have")
             packed = np.empty(size, np.uint8)
             channel.call(FETCH, into=packed)
-            arrays, text = parsed(packed, "what a shard holds")
-            found.append(Packed(json.loads(text), arrays))
+            found.append(Packed.read(packed, "what a shard holds"))
         return found
 
     def keep(self, kept: Sequence[Packed]) -> None:
         for channel, own in zip(self._channels, kept, strict=True):
-            packed = b"".join(pieces(own.arrays, json.dumps(own.data)))
-            channel.call(KEEP, (), np.frombuffer(packed, np.uint8))
+            channel.call(KEEP, (), own.bytes)
 
     def _announce(self, compressor: Compressor) -> None:
         words = np.frombuffer(json.dumps(described(compressor)).encode(), np.uint8)

@@ -4,7 +4,6 @@ Chain replication with one link (van Renesse & Schneider, OSDI 2004), as paramet
 OSDI 2014): what happens in a shard depends on the order of its requests alone, so the requests are sent on.
 """
 
-import json
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -38,7 +37,6 @@ from d5ray.distributed.rpc.frames import Unexpected
 from d5ray.distributed.rpc.service import Address, Caller, Connection, Service, connect
 from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import D5Error
-from d5ray.metrics.record.tensor_file import parsed, pieces
 
 RETRY_SECONDS: Final = 0.5  # before a copy that was lost is made again
 FOLLOW_SECONDS: Final = 5.0  # for a copy to take what its dead source had sent
@@ -64,10 +62,8 @@ def request_record(request: Request) -> Record:
 
 def state_record(shard: Shard) -> Record:
     """All of a shard, for the log."""
-    packed = pack(SimpleNamespace(**shard.state(), members=set(shard.policy.members)), "shard")
-    return Record(
-        STATE, (), np.frombuffer(b"".join(pieces(packed.arrays, json.dumps(packed.data))), np.uint8)
-    )
+    state = SimpleNamespace(**shard.state(), members=set(shard.policy.members))
+    return Record(STATE, (), pack(state, "shard").bytes)
 
 
 @final
@@ -271,10 +267,10 @@ class ShardCopy:
             raise Unexpected(f"a shard's log has a record of kind {kind}")
 
     def _restored(self, payload: Array) -> Shard:
-        arrays, text = parsed(payload, "a shard's state")
-        fresh = self._make(np.zeros_like(arrays["shard.x"]))
+        packed = Packed.read(payload, "a shard's state")
+        fresh = self._make(np.zeros_like(packed.arrays["shard.x"]))
         state = SimpleNamespace(**fresh.state(), members=set())
-        unpack_into(state, Packed(json.loads(text), arrays), np.empty(0), "shard")
+        unpack_into(state, packed, np.empty(0), "shard")
         fresh.restore(vars(state))
         for rank in fresh.policy.members - state.members:
             fresh.leave(rank)

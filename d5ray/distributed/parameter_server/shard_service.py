@@ -49,7 +49,6 @@ from d5ray.distributed.rpc.frames import FrameHeader, Unexpected
 from d5ray.distributed.rpc.service import Address, Connection, Service
 from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import ConfigurationError
-from d5ray.metrics.record.tensor_file import parsed, pieces
 
 DESCRIPTION_BYTES = 2**16  # of a compressor, at most
 LOOK_SECONDS = 1.0  # between two looks whether the client of a request that waits is still there
@@ -255,7 +254,7 @@ class ShardServer:
         slot = ClientSlice.of(client)
         self._check(client.rank, slot)
         compressor: Compressor | None = None
-        kept = b""
+        kept = np.empty(0, np.uint8)
         while (frame := client.receive(slot.most_bytes)) is not None:
             if frame.kind == BEGIN:
                 self.begin(self._arrived(client, frame, slot).copy())
@@ -271,7 +270,7 @@ class ShardServer:
                 kept = self._kept()
                 client.reply(ANSWER, (len(kept),))
             elif frame.kind == FETCH:
-                client.reply(ANSWER, (), np.frombuffer(kept, np.uint8))
+                client.reply(ANSWER, (), kept)
             elif frame.kind == KEEP:
                 self._keep(slot.payload(client, frame, kept_bytes(slot.size)))
                 client.reply(ANSWER, ())
@@ -280,16 +279,16 @@ class ShardServer:
             else:
                 raise Unexpected(f"an agent asks a parameter server for something of kind {frame.kind}")
 
-    def _kept(self) -> bytes:
+    def _kept(self) -> Array:
         with self._lock:
             packed = pack(self._begun_shard.kept(), "shard")
-        return b"".join(pieces(packed.arrays, json.dumps(packed.data)))
+        return packed.bytes
 
-    def _keep(self, packed: Array) -> None:
-        arrays, text = parsed(packed, "what an agent brings for a shard")
+    def _keep(self, content: Array) -> None:
+        packed = Packed.read(content, "what an agent brings for a shard")
         with self._lock:
             kept = self._begun_shard.kept()
-            unpack_into(kept, Packed(json.loads(text), arrays), np.empty(0), "shard")
+            unpack_into(kept, packed, np.empty(0), "shard")
             self._begun_shard.keep(kept)
             self._log_state()
 
