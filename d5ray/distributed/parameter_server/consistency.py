@@ -66,9 +66,9 @@ class Policy(ABC):
     def push(self, push: Request) -> bool:
         """Handle a push. It is `apply`d now or later, unless this returns False because it is too late."""
 
-    @abstractmethod
     def may_read(self, rank: int) -> bool:
-        """True if this agent may read now."""
+        """True if this agent may read now: by default always."""
+        return True
 
     def read(self, rank: int) -> None:  # noqa: B027 - most need not know
         """Note that this agent has read."""
@@ -176,9 +176,6 @@ class _Free(Policy):
         self.apply([push])
         return True
 
-    def may_read(self, rank: int) -> bool:
-        return True
-
 
 @final
 class _Rounds(Policy):
@@ -195,9 +192,6 @@ class _Rounds(Policy):
         self._waiting[push.rank].append(push)
         self._came.add(push.rank)
         self.changed()
-        return True
-
-    def may_read(self, rank: int) -> bool:
         return True
 
     def changed(self) -> None:

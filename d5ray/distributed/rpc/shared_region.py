@@ -55,7 +55,7 @@ class SharedRegion:
     def carve(self, size: int) -> Bytes:
         """The next piece (size,) that nobody has yet, on a page of its own; None of it is given twice."""
         begin = self._used
-        self._used = begin + -(-size // PAGE_BYTES) * PAGE_BYTES
+        self._used = begin + pages(size)
         return self.bytes[begin : begin + size]
 
     def offset(self, array: np.ndarray[Any, Any]) -> int | None:

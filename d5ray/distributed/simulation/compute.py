@@ -7,8 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.checks import check_items
-from d5ray.distributed.simulation.links import check_positive
+from d5ray.checks import check_items, check_number
 from d5ray.errors import ConfigurationError
 
 
@@ -28,7 +27,7 @@ class ConstantTime(ComputeTime):
     duration_seconds: float = 1e-3
 
     def __post_init__(self) -> None:
-        check_positive("duration_seconds", self.duration_seconds)
+        check_number("duration_seconds", self.duration_seconds, low=0.0, low_included=False)
 
     def seconds(self, rng: np.random.Generator) -> float:
         return self.duration_seconds
@@ -43,8 +42,8 @@ class LogNormalTime(ComputeTime):
     sigma: float = 0.1
 
     def __post_init__(self) -> None:
-        check_positive("median_seconds", self.median_seconds)
-        check_positive("sigma", self.sigma, zero=True)
+        check_number("median_seconds", self.median_seconds, low=0.0, low_included=False)
+        check_number("sigma", self.sigma, low=0.0, low_included=True)
 
     def seconds(self, rng: np.random.Generator) -> float:
         return self.median_seconds * float(np.exp(self.sigma * rng.standard_normal()))
@@ -63,7 +62,7 @@ class MeasuredTime(ComputeTime):
         if not self.durations_seconds:
             raise ConfigurationError("durations_seconds is empty: give at least one that was measured")
         for duration in self.durations_seconds:
-            check_positive("durations_seconds", duration)
+            check_number("durations_seconds", duration, low=0.0, low_included=False)
 
     @classmethod
     def of(cls, tables: Mapping[str, Any]) -> "MeasuredTime":

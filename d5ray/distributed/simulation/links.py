@@ -9,10 +9,9 @@ from typing import Final, final
 
 import numpy as np
 
-from d5ray.checks import check_count, check_kind, is_number, shown
+from d5ray.checks import check_count, check_kind, check_number
 from d5ray.distributed.faults.fault import Fault
 from d5ray.distributed.simulation.clock import VirtualClock
-from d5ray.errors import ConfigurationError
 
 AGAIN_SECONDS: Final = 0.2  # after which TCP sends again what was lost
 
@@ -48,8 +47,8 @@ class UniformLinks(Links):
     bytes_per_second: float = 1.25e9
 
     def __post_init__(self) -> None:
-        check_positive("latency_seconds", self.latency_seconds, zero=True)
-        check_positive("bytes_per_second", self.bytes_per_second)
+        check_number("latency_seconds", self.latency_seconds, low=0.0, low_included=True)
+        check_number("bytes_per_second", self.bytes_per_second, low=0.0, low_included=False)
 
     def latency(self, source: int, target: int) -> float:
         return self.latency_seconds
@@ -185,10 +184,3 @@ class Wires:
             comes = self.disturbed.comes(source, target, leaves, comes)
         if comes < math.inf:
             clock.at(comes, first_byte)
-
-
-def check_positive(name: str, value: object, *, zero: bool = False) -> None:
-    """Raise `ConfigurationError` unless this is a finite number greater than 0, or at least 0."""
-    if not is_number(value) or value < 0 or (value == 0 and not zero):  # type: ignore[operator]
-        least = "at least 0" if zero else "greater than 0"
-        raise ConfigurationError(f"{name} is {shown(value)}: a cost must be a finite number, {least}")

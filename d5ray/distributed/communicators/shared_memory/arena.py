@@ -5,8 +5,9 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.communicators.shared_memory.bounded_wait import WaitGuard
-from d5ray.distributed.communicators.shared_memory.segments import PAGE_BYTES, share
+from d5ray.distributed.communicators.shared_memory.segments import share
 from d5ray.distributed.group.membership import Membership
+from d5ray.distributed.rpc.shared_region import PAGE_BYTES, pages
 from d5ray.errors import ConfigurationError
 
 LINE_BYTES = 64  # a cache line
@@ -36,7 +37,7 @@ class Arena:
         self.channels = self.lines + PARITIES * members * LINE_WORDS
         words = self.channels + pairs * CHANNEL_WORDS
         self.slot_bytes = PAIR_SLOT_BYTES if members <= 2 else SLOT_BYTES
-        self._slots = _pages(8 * words)  # the first byte
+        self._slots = pages(8 * words)  # the first byte
         self._cells = self._slots + members * PARITIES * self.slot_bytes
         self.cell_bytes = max(
             PAGE_BYTES, min(MAX_CELL_BYTES, ALL_CELLS_BYTES // (CELLS * pairs) // PAGE_BYTES * PAGE_BYTES)
@@ -65,7 +66,3 @@ class Arena:
             raise self._guard.fail(error) from None
         self.bytes[start : start + payload.nbytes] = payload.view(np.uint8)
         return start
-
-
-def _pages(count: int) -> int:
-    return -(-count // PAGE_BYTES) * PAGE_BYTES

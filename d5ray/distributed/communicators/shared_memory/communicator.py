@@ -20,12 +20,13 @@ from d5ray.distributed.communicators.shared_memory.message_passing import (
     exchange,
 )
 from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat, ReduceKernels
-from d5ray.distributed.communicators.shared_memory.segments import ALLOCATIONS, PAGE_BYTES, share
+from d5ray.distributed.communicators.shared_memory.segments import ALLOCATIONS, Segment, share
 from d5ray.distributed.communicators.shared_memory.segments import supported as supported
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.membership import Membership
 from d5ray.distributed.group.waits import PresentWait, declared
 from d5ray.distributed.rpc.dtypes import numpy_dtype
+from d5ray.distributed.rpc.shared_region import PAGE_BYTES, pages
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError, PeerLost
 
@@ -79,28 +80,30 @@ class SharedMemory(Communicator):
 
     def allocate(self, elements: int, dtype: str) -> Flat:
         """A flat array of zeros (elements,) that all members of this group, and of its sub-groups, reach."""
-        self._guard.check()
-        kind = numpy_dtype(dtype)
-        length = elements * kind.itemsize
-        stride = max(1, -(-length // PAGE_BYTES)) * PAGE_BYTES
-        self._allocations += 1
-        key = f"allocate/{self._allocations}"
-        identity = self._agree(key, f"{elements:,} × {dtype}")
+        kind, size = numpy_dtype(dtype), elements * numpy_dtype(dtype).itemsize
+        stride = max(PAGE_BYTES, pages(size))
         start = self.rank * stride
-        segment = share(self._membership, key, self.size * stride, start, start + stride)
+        segment, identity = self._share(
+            "allocate", f"{elements:,} × {dtype}", self.size * stride, start, start + stride
+        )
         ALLOCATIONS.add(segment, identity)
-        return segment.bytes[start : start + length].view(kind)
+        return segment.bytes[start : start + size].view(kind)
 
     def common(self, elements: int, dtype: str) -> Flat:
         """One flat array of zeros (elements,) in the memory of all members; it keeps no order of writes."""
+        kind, size = numpy_dtype(dtype), elements * numpy_dtype(dtype).itemsize
+        stride = max(PAGE_BYTES, pages(size))
+        mine = stride if self.rank == 0 else 0
+        segment, _ = self._share("common", f"{elements:,} × {dtype} in common", stride, 0, mine)
+        return segment.bytes[:size].view(kind)
+
+    def _share(self, what: str, wanted: str, size: int, start: int, stop: int) -> tuple[Segment, int]:
+        """A segment that all members map, of which this one reserves start to stop; and its identity."""
         self._guard.check()
-        kind = numpy_dtype(dtype)
-        stride = max(1, -(-elements * kind.itemsize // PAGE_BYTES)) * PAGE_BYTES
         self._allocations += 1
-        key = f"common/{self._allocations}"
-        self._agree(key, f"{elements:,} × {dtype} in common")
-        segment = share(self._membership, key, stride, 0, stride if self.rank == 0 else 0)
-        return segment.bytes[: elements * kind.itemsize].view(kind)
+        key = f"{what}/{self._allocations}"
+        identity = self._agree(key, wanted)
+        return share(self._membership, key, size, start, stop), identity
 
     def _waits(self) -> list[PresentWait]:
         return declared(self.group, self._guard.waiting) + self._membership.own_waits()

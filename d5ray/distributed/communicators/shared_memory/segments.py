@@ -23,6 +23,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.group.membership import Membership
+from d5ray.distributed.rpc.shared_region import pages
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.record.liveness import start_of
 
@@ -30,7 +31,6 @@ FOLDER = Path("/dev/shm")
 NAME = re.compile(r"d5ray-(?P<pid>\d+)-(?P<start>\d+)-[0-9a-f]{16}")  # of a file there
 MODE = 0o600
 REFUSAL = "refused: "  # instead of a path
-PAGE_BYTES = 4096
 ROOM_SECONDS = 3.0  # for a full folder to have room again
 LOOK_SECONDS = 0.05  # between two looks whether it has
 Place = tuple[int, int]  # where an array lies: the allocation, the same on all members, and bytes into it
@@ -72,7 +72,7 @@ class Segment:
     def reserve(self, start: int, stop: int) -> None:
         """Take the memory of a part that always begins at `start`; without this a full folder kills."""
         if stop > self._reserved.get(start, start):
-            stop = min(-(-stop // PAGE_BYTES) * PAGE_BYTES, self._size)  # a file is never enlarged
+            stop = min(pages(stop), self._size)  # a file is never enlarged
             try:
                 _take(self._descriptor, start, stop - start)
             except OSError as error:
