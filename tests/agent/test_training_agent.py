@@ -25,7 +25,7 @@ from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.samplers import OrderedSampler
 from tests.agents import Rows, agents_in_threads
-from tests.distributed.communicators.collective_costs import recursive_doubling_cost
+from tests.distributed.communicators.collective_costs import costs_of
 from tests.patience import patience
 from tests.together import together
 
@@ -237,7 +237,7 @@ def test_bytes_of_a_step_are_those_of_its_allreduce(
     together(lambda rank: group[rank].train(3), 3)
     payload = flat(group[0]).nbytes
     for rank, sink in enumerate(sinks):
-        cost = recursive_doubling_cost(rank, 3, payload)
+        cost = costs_of(rank, 3, payload, 1)["doubling"]
         sent = cost.bytes_sent if communicator == "socket" else 2 * payload
         assert sink.of("bytes_sent") == sink.of("bytes_received") == [sent] * 3
         assert sink.of("messages_sent") == [cost.messages_sent if communicator == "socket" else 2] * 3

@@ -20,8 +20,7 @@ from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.distributed.traffic import Traffic
 from d5ray.errors import PeerLost
-from tests.distributed.communicators import collective_costs
-from tests.distributed.communicators.collective_costs import CollectiveCost
+from tests.distributed.communicators.collective_costs import CollectiveCost, costs_of
 from tests.distributed.forming import Former, former, on_all
 from tests.patience import patience
 from tests.together import together
@@ -65,8 +64,7 @@ def test_an_allreduce_has_the_bits_and_the_bytes_of_its_algorithm(
     groups: Former, monkeypatch: pytest.MonkeyPatch, size: int, algorithm: str
 ) -> None:
     """Directly, sums are in the order of the ranks, whoever sums a part; payload alone is counted."""
-    for module in (collectives, collective_costs):
-        monkeypatch.setattr(module, "doubling_is_faster", lambda size, nbytes: algorithm == "doubling")
+    monkeypatch.setattr(collectives, "doubling_is_faster", lambda size, nbytes: algorithm == "doubling")
     group = groups.members("socket", size)
     for elements in (0, 1, SMALL, LARGE):
         rows = np.random.default_rng([size, elements]).standard_normal((size, elements)).astype(np.float32)
@@ -79,7 +77,7 @@ def test_an_allreduce_has_the_bits_and_the_bytes_of_its_algorithm(
             assert found[0].tobytes() == in_order.tobytes()
         if size > 3 and elements > 3:  # the claim is not empty: another order gives other bits
             assert rows[::-1].cumsum(axis=0)[-1].tobytes() != in_order.tobytes()
-        assert costs == [collective_costs.allreduce_cost(rank, size, elements, 4) for rank in range(size)]
+        assert costs == [costs_of(rank, size, elements, 4)[algorithm] for rank in range(size)]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -88,23 +86,16 @@ def test_traffic_is_what_the_formulas_say(groups: Former, size: int, elements: i
     """To the byte, for every collective at every member: headers are the sockets' affair."""
     group, array = groups.members("socket", size), np.ones(elements, np.float32)
     whole = np.ones(size * elements, np.float32)
-    calls: list[tuple[Work, Callable[..., CollectiveCost], tuple[int, ...]]] = [
-        (lambda c: c.all_gather(array.copy()), collective_costs.all_gather_cost, (elements, 4)),
-        (lambda c: c.reduce_scatter(array.copy()), collective_costs.reduce_scatter_cost, (elements, 4)),
-        (lambda c: c.barrier(), collective_costs.recursive_doubling_cost, (0,)),
-        *(
-            (
-                lambda c, root=root: c.broadcast(array.copy(), root),
-                collective_costs.broadcast_cost,
-                (root, 4 * elements),
-            )
-            for root in range(size)
-        ),
+    calls: list[tuple[str, Work, int, int]] = [
+        ("all_gather", lambda c: c.all_gather(array.copy()), elements, 0),
+        ("reduce_scatter", lambda c: c.reduce_scatter(array.copy()), elements, 0),
+        ("all_to_all", lambda c: c.all_to_all(whole.copy()), size * elements, 0),
+        ("doubling", lambda c: c.barrier(), 0, 0),
     ]
-    for work, cost, arguments in calls:
-        assert moved(group, work) == [cost(rank, size, *arguments) for rank in range(size)]
-    turned = moved(group, lambda member: member.all_to_all(whole.copy()))
-    assert turned == [collective_costs.all_to_all_cost(size, whole.size, 4)] * size
+    for root in range(size):
+        calls.append(("broadcast", lambda c, root=root: c.broadcast(array.copy(), root), elements, root))  # type: ignore[misc]
+    for name, work, count, root in calls:
+        assert moved(group, work) == [costs_of(rank, size, count, 4, root)[name] for rank in range(size)]
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
