@@ -12,10 +12,10 @@ from ray.exceptions import RayError
 from d5ray.actors.calls import CALL_SECONDS, ActorDied, ActorLate, get
 from d5ray.actors.cluster.placement import Place, place_of
 from d5ray.actors.servers.parameter_server import ParameterServer
+from d5ray.distributed.communicators.point_to_point.collectives import parts
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.parameter_server.requests import Restored
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
-from d5ray.distributed.parameter_server.servers import bounds
 from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.wire.secret import Secret
 from d5ray.distributed.world import Directory
@@ -215,7 +215,7 @@ class ServerActors:
     def begin(self, number: int, x: Any) -> None:
         """Give a server that has no state its part of an agent's parameters x (n,), unless it has some."""
         shard = self._shards[number]
-        part = bounds(len(x), self._resolved.servers.shards)[shard.server.shard]
+        part = parts(len(x), self._resolved.servers.shards)[shard.server.shard]
         self._ask([shard], "take parameters", "begin", x[part])
 
     def relay(self, number: int) -> dict[int, int]:

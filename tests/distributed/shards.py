@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from d5ray.distributed.communicators.point_to_point.collectives import parts
 from d5ray.distributed.parameter_server.client import KINDS
 from d5ray.distributed.parameter_server.consistency import Asynchronous, Consistency
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
 from d5ray.distributed.parameter_server.requests import Reply, Request
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.server_rules import Descend, ServerRule
-from d5ray.distributed.parameter_server.servers import Servers, bounds
+from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.parameter_server.shard_service import ShardServer
 from d5ray.distributed.rpc.service import Address
@@ -189,7 +190,7 @@ def check_against_local_shards(
     """Feed local shards in the order that the replies name: each reply and each value read must be equal, to
     the last bit, and no request may have come that nobody made. Returns the shards."""
     made = []
-    for number, part in enumerate(bounds(len(x), count)):
+    for number, part in enumerate(parts(len(x), count)):
         ordered = sorted(everything, key=lambda done, shard=number: done.replies[shard].order)  # type: ignore[misc]
         assert [done.replies[number].order for done in ordered] == list(range(len(ordered)))
         local = Shard(x[part].copy(), how.base, how.rule, how.consistency, members)

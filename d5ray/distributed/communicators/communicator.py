@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from d5ray.distributed.communicators.agreement.call_signature import OPERATIONS, Signature, signature_of
 from d5ray.distributed.communicators.backend_hooks import Backend
 from d5ray.distributed.communicators.background import Background
+from d5ray.distributed.communicators.point_to_point.collectives import parts
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.topologies.topology import Complete, Neighborhood, Topology, neighborhood
@@ -122,8 +122,7 @@ class Communicator(Backend):
 
         Part i is elements · i // size up to elements · (i + 1) // size.
         """
-        edges = [elements * rank // self.size for rank in range(self.size + 1)]
-        return tuple(slice(low, high) for low, high in pairwise(edges))
+        return tuple(parts(elements, self.size))
 
     # -- neighbours ------------------------------------------------------------------------------------
 

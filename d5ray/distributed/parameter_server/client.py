@@ -10,10 +10,10 @@ import numpy as np
 
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.communicators.background import Handle, Worker
+from d5ray.distributed.communicators.point_to_point.collectives import parts
 from d5ray.distributed.compression.compressor import Compressor, computed_in
 from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.parameter_server.requests import Array, Reply
-from d5ray.distributed.parameter_server.servers import bounds
 from d5ray.distributed.rpc.dtypes import numpy_dtype
 from d5ray.distributed.scheduler import Scheduler
 from d5ray.distributed.traffic import Traffic
@@ -118,7 +118,7 @@ class Server(ABC):
         self.counts = 1.0  # for which a push counts in a mean
         self.links = [[0, 0] for _ in range(shards)]  # bytes sent to and received from each shard
         self.acknowledged = [0] * shards  # the number of the last push that each shard has answered
-        self._bounds = bounds(elements, shards)
+        self._bounds = parts(elements, shards)
         self._elements = elements
         self._computed = computed_in(dtype)  # what is compressed
         self._pushes = 0

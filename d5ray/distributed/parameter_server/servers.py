@@ -1,8 +1,6 @@
 """The parameter servers of an experiment, as data: number of shards, consistency, rule"""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import final
 
 from d5ray.checks import MOST_RANKS, check_count, check_kind, check_rate
@@ -73,9 +71,3 @@ class Servers:
     def group_of(self, rank: int, agents: int) -> int:
         """The group of an agent."""
         return next(group for group in range(self.groups) if rank in self.members(group, agents))
-
-
-def bounds(elements: int, shards: int) -> Sequence[slice]:
-    """The slices of the flat parameters (n,) that the shards have, in order."""
-    edges = [elements * shard // shards for shard in range(shards + 1)]
-    return [slice(low, high) for low, high in pairwise(edges)]

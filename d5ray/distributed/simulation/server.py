@@ -7,9 +7,9 @@ from typing import Any, final
 
 import numpy as np
 
+from d5ray.distributed.communicators.point_to_point.collectives import parts
 from d5ray.distributed.parameter_server.requests import Array, Request
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
-from d5ray.distributed.parameter_server.servers import bounds
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.distributed.simulation.arrival_order import Order
 from d5ray.distributed.simulation.clock import VirtualClock, VirtualEvent
@@ -48,7 +48,7 @@ class SimulatedServers:
         self.resolved = resolved
         self.agents = agents
         servers = resolved.servers
-        self.parts = bounds(len(x), servers.shards)
+        self.parts = parts(len(x), servers.shards)
         self.root = [
             PlacedShard(
                 resolved.shard(x[part].copy(), None, resolved.members(None, agents)),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import d5ray as d5
+from d5ray.distributed.communicators.point_to_point.collectives import parts
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.parameter_server.consistency import (
     Asynchronous,
@@ -27,7 +28,7 @@ from d5ray.distributed.parameter_server.server_rules import (
     ShardContents,
     StalenessAware,
 )
-from d5ray.distributed.parameter_server.servers import Servers, bounds
+from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.parameter_server.shard_service import ShardServer
 from d5ray.distributed.rpc.dtypes import numpy_dtype
 from d5ray.distributed.rpc.service import Address
@@ -253,7 +254,7 @@ def test_compressed_pushes_are_what_the_agent_would_have_decompressed(
     for rank in range(2):
         rng, error, size = np.random.default_rng([rank, 0xC0]), np.zeros_like(x), 0
         for g in gs[rank]:
-            for part in bounds(SIZE, 2):
+            for part in parts(SIZE, 2):
                 corrected = g[part] + error[part]
                 message = compressor.compress(corrected, rng)
                 arrived = compressor.decompress(message, len(corrected), x.dtype)
@@ -543,7 +544,7 @@ def test_a_server_that_never_comes_back_is_not_waited_for_for_ever(node: str) ->
         agent.server.push(gs[2])
         read = np.zeros_like(x)
         agent.server.pull(into=read)
-        first, second = bounds(SIZE, 2)
+        first, second = parts(SIZE, 2)
         np.testing.assert_array_equal(read[first], (x - 0.1 * gs[2])[first])
         np.testing.assert_array_equal(read[second], (x - 0.1 * gs[0] - 0.1 * gs[1] - 0.1 * gs[2])[second])
 

@@ -51,7 +51,7 @@ class CollectiveExchange(ABC):
 
 
 def parts(elements: int, size: int) -> list[slice]:
-    """Equal parts of an array, as `Communicator.bounds` has them."""
+    """Equal parts of a flat array: in order, of sizes that differ by one at most."""
     edges = [elements * rank // size for rank in range(size + 1)]
     return [slice(low, high) for low, high in pairwise(edges)]
 
