@@ -7,12 +7,13 @@ from functools import partial
 
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.group.group import Group
+from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.simulation.clock import VirtualClock
 from d5ray.distributed.simulation.communicator import SimulatedNetwork
 from d5ray.distributed.simulation.links import UniformLinks, Wires
 from d5ray.distributed.topologies.topology import Complete, Topology
+from d5ray.distributed.wire.secret import Secret
 from tests.distributed.on_gpus import OnGPUs
 from tests.patience import patience
 from tests.together import T, together
@@ -97,3 +98,14 @@ def on_all(
     if isinstance(clock := group[0].scheduler, VirtualClock):
         return clock.run([clock.start(partial(function, member), f"rank {member.rank}") for member in group])
     return together(lambda rank: function(group[rank]), len(group), seconds)
+
+
+def written(store: Store) -> str:
+    """A store as HOST:PORT:SECRET, an argument of a test's program."""
+    return f"{store.host}:{store.port}:{store.secret.reveal()}"
+
+
+def read(word: str) -> Store:
+    """What was written."""
+    host, port, secret = word.split(":")
+    return Store(host, int(port), Secret.parse(secret))

@@ -25,8 +25,7 @@ from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete, Ring
 from d5ray.distributed.wire import proof
 from d5ray.errors import D5Error
-from tests.distributed.forming import Former, former, on_all
-from tests.distributed.stores import read, written
+from tests.distributed.forming import Former, former, on_all, read, written
 from tests.distributed.strangers import Between
 from tests.hosts import hosts
 

@@ -18,7 +18,6 @@ from d5ray.distributed.communicators.socket.communicator import Sockets
 from d5ray.distributed.communicators.socket.transfer import INLINE_BYTES
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete
-from d5ray.distributed.traffic import Traffic
 from d5ray.errors import PeerLost
 from tests.distributed.communicators.collective_costs import CollectiveCost, costs_of
 from tests.distributed.forming import Former, former, on_all
@@ -45,15 +44,9 @@ def moved(group: list[Communicator], work: Work) -> list[CollectiveCost]:
     """What each member counted in this work."""
 
     def one(member: Communicator) -> CollectiveCost:
-        before = Traffic(**vars(member.traffic))
+        before = dict(vars(member.traffic))
         work(member)
-        after = member.traffic
-        return CollectiveCost(
-            after.bytes_sent - before.bytes_sent,
-            after.bytes_received - before.bytes_received,
-            after.messages_sent - before.messages_sent,
-            after.rounds - before.rounds,
-        )
+        return CollectiveCost(*(vars(member.traffic)[name] - before[name] for name in CollectiveCost._fields))
 
     return on_all(group, one)
 

@@ -16,7 +16,7 @@ from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import PeerLost
-from tests.distributed.stores import read, written
+from tests.distributed.forming import read, written
 from tests.hosts import Host, hosts
 from tests.links import Link, link, without_offloads
 from tests.patience import patience

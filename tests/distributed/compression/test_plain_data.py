@@ -29,8 +29,6 @@ class FirstOnly(Compressor):
     they are not less than their share."""
 
     count: int
-    linear = True
-    unbiased = False
 
     def contraction(self, n: int) -> float | None:
         return self.count / n

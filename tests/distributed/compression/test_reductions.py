@@ -57,6 +57,15 @@ def draws_of(rank: int, step: int = 0) -> RandomSources:
     return RandomSources(np.random.default_rng([1, rank, step]), np.random.default_rng([2, step]))
 
 
+def assert_all_have(results: list[Reduced], mean: Array) -> None:
+    """The same bits on all members, and what they sent adds up to it."""
+    for reduced in results:
+        np.testing.assert_allclose(reduced.mean, mean, rtol=1e-13, atol=1e-15)
+        np.testing.assert_array_equal(reduced.mean, results[0].mean)
+    sent = np.mean([reduced.sent for reduced in results], axis=0)
+    np.testing.assert_allclose(sent, mean, rtol=1e-12, atol=1e-14)
+
+
 def flat(n: int) -> tuple[Slot, ...]:
     return (Slot("x", 0, (n,)),)
 
@@ -135,11 +144,7 @@ def test_scatter_reduce_compresses_the_mean_of_compressed_parts(
     means = [np.mean([own[at] for own in pieces], axis=0) for at in range(size)]
     expected = np.concatenate([through(mean, at) for at, mean in enumerate(means)])
     results = mean_of(groups, ScatterReduce(compressor), given)
-    for reduced in results:
-        np.testing.assert_allclose(reduced.mean, expected, rtol=1e-13, atol=1e-15)
-        np.testing.assert_array_equal(reduced.mean, results[0].mean)
-    sent = np.mean([reduced.sent for reduced in results], axis=0)
-    np.testing.assert_allclose(sent, expected, rtol=1e-12, atol=1e-14)
+    assert_all_have(results, expected)
 
 
 def test_what_merely_rounds_is_reduced_by_parts(groups: Former) -> None:
@@ -162,11 +167,7 @@ def test_allreduce_is_the_compressed_mean(groups: Former, compressor: Any, size:
     message = compressor.compress(given.mean(axis=0), draws_of(0).shared)
     expected = compressor.decompress(message, 50, given.dtype)
     results = mean_of(groups, Allreduce(compressor), given)
-    for reduced in results:
-        np.testing.assert_allclose(reduced.mean, expected, rtol=1e-13, atol=1e-15)
-        np.testing.assert_array_equal(reduced.mean, results[0].mean)
-    sent = np.mean([reduced.sent for reduced in results], axis=0)
-    np.testing.assert_allclose(sent, expected, rtol=1e-13, atol=1e-15)
+    assert_all_have(results, expected)
 
 
 @pytest.mark.parametrize(

@@ -209,12 +209,8 @@ def test_windows_of_the_dead_are_free() -> None:
     meadow: Meadow = simulation.meadow
     clock = simulation.clock
     peers = [
-        SimulatedPeers(
-            meadow,
-            np.full(2, float(rank)),
-            Absent(Group("gossip", 1, rank, 3, timeout_seconds=5.0), d5.topologies.Complete(3)),
-        )
-        for rank in range(3)
+        SimulatedPeers(meadow, np.full(2, float(r)), Absent(Group("all", 1, r, 3), d5.topologies.Complete(3)))
+        for r in range(3)
     ]
     first = clock.start(lambda: peers[0].average(1), "first")
     second = clock.start(lambda: clock.sleep(0.002), "second")

@@ -297,9 +297,6 @@ def test_pushes_and_residuals_are_the_gradients(compressor: Compressor) -> None:
 class Halving(Compressor):
     """v / 2: neither unbiased nor, as it says, a contraction."""
 
-    linear = False
-    unbiased = False
-
     def contraction(self, n: int) -> float | None:
         return None
 
