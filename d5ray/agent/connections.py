@@ -79,7 +79,8 @@ class Connections:
         forms_again = experiment.on_failure != "stop" and not experiment.distributed_optimizer.one_sided
         self.committed = self._nothing_kept(experiment) if forms_again else None
         self._first_step: int | None = None  # since it is bound
-        self._syncs = self._agreed = False  # buffers before steps; about which ones
+        self._syncs = False  # buffers before steps
+        self._agreed: frozenset[str] | None = None  # about which ones, with which statistics frozen
         self._moved: dict[int, Address] = {}  # shards that are not where the directory says
         self._paused: Committed | None = None
         self._experiment, self._rank, self._data, self._world = experiment, rank, data, world
@@ -273,7 +274,7 @@ class Connections:
         self.equality = EqualityCheck(self._rank, self.optimizer, communication, step, self.executor)
         one_model = self.optimizer.untrained != LocalBuffers() and communication.size > 1
         self._syncs = one_model and bool(self.executor.state_arrays())
-        self._first_step, self._agreed = None, False
+        self._first_step, self._agreed = None, None
 
     def _base(self) -> Optimizer:
         """The base optimizer of the experiment, with the rate that fits the global batch as it is now."""
@@ -341,7 +342,7 @@ class Connections:
         """Give all agents the first one's buffers that passes change and may read, before a step.
 
         So does `DistributedDataParallel`; here where agents have one model after that many steps, and only
-        what moves: agents tell each other after their first pass.
+        what moves: agents tell each other after their first pass, and when normalizations freeze.
         """
         if not self._syncs or (rule := self.optimizer).one_sided:
             return
@@ -349,8 +350,8 @@ class Connections:
         arrays = self.executor.state_arrays()
         if self._first_step is None:
             self._first_step = step
-        elif self._first_step < step and not self._agreed:
-            self._agreed, names = True, sorted(arrays)
+        elif self._first_step < step and self._agreed != (frozen := self.executor.frozen_statistics):
+            self._agreed, names = frozen, sorted(arrays)
             own = np.array([name in self.executor.moving for name in names], np.int64)
             rows = gathered(own, self.communication, self.executor.parameters)
             rule.moving = [name for name, on in zip(names, rows.max(axis=0).tolist(), strict=True) if on]

@@ -174,6 +174,25 @@ def test_buffers_that_passes_read_are_those_of_ddp(agents: int, real: bool, eval
         check_same({name: found[name]}, {name: expected[name]})
 
 
+@pytest.mark.parametrize("evaluated", [False, True], ids=["alone", "evaluated"])
+@pytest.mark.parametrize("real", [False, True], ids=["simulated", "real"])
+@pytest.mark.parametrize("agents", [1, 3])
+def test_statistics_that_are_frozen_in_training_are_those_of_ddp(
+    agents: int, real: bool, evaluated: bool
+) -> None:
+    """From then on passes read them, and so they are the first agent's; and again its own when it gathers."""
+
+    def act(module: nn.Module, step: int) -> None:
+        module.get_submodule("norm").train(not 2 <= step < 5)
+
+    options: dict[str, Any] = {"evaluate": evaluated, "epochs": 4, "batch_size": 4}
+    own, of_torch = RULES["momentum"]
+    found, batches, _ = trained(Centred, own, agents=agents, steps=8, real=real, act=act, **options)
+    expected = plain(Centred, of_torch, batches, act=act)
+    for name in ("mean", "out.weight", "norm.weight", "norm.num_batches_tracked"):
+        check_same({name: found[name]}, {name: expected[name]})
+
+
 class Ordinary(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))

@@ -114,6 +114,11 @@ class TorchExecutor(Executor):
         """The names of buffers that training passes change, and may read."""
         return self._buffers.moving
 
+    @property
+    def frozen_statistics(self) -> frozenset[str]:  # type: ignore[override]
+        """The names of statistics that passes have gathered, whose normalizations are in evaluation mode."""
+        return self._buffers.frozen_statistics
+
     def visit_fixed(self, visit: Callable[[str, Any], None]) -> None:
         self._trained.visit_fixed(visit)
 

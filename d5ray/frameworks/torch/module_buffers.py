@@ -40,21 +40,37 @@ class ModuleBuffers:
             (parts[name.rpartition(".")[0]], name.rpartition(".")[2], self.named[name]) for name in self.named
         ]
         # What normalizations gather in training, they read in evaluations alone.
-        gathered = {id(b) for part in module.modules() if isinstance(part, _NormBase) for b in part.buffers()}
-        self._read = {name: b for name, b in self.named.items() if id(b) not in gathered}
+        names = {id(buffer): name for name, buffer in self.named.items()}
+        self._gathered = [
+            (part, frozenset(names[id(b)] for b in part.buffers()))
+            for part in parts.values()
+            if isinstance(part, _NormBase)
+        ]
+        gathered = frozenset[str]().union(*(own for _, own in self._gathered))
+        self._read = {name: b for name, b in self.named.items() if name not in gathered}
         self._moving: set[str] = set()
 
     def note_versions(self) -> None:
         """Take notice of the buffers as they are now, before training."""
-        self._versions = {name: buffer._version for name, buffer in self._read.items()}
+        self._versions = {name: buffer._version for name, buffer in self.named.items()}
+        for part, names in self._gathered:
+            if part.training:  # whose passes change them without another version
+                self._versions |= dict.fromkeys(names, -1)
 
     @property
     def moving(self) -> frozenset[str]:
         """The buffers that passes have changed and may read in training."""
-        for name, version in self._versions.items():
-            if self._read[name]._version != version:
-                self._moving.add(name)
-        return frozenset(self._moving)
+        self._moving.update(filter(self._has_changed, self._read))
+        return frozenset(self._moving) | self.frozen_statistics
+
+    @property
+    def frozen_statistics(self) -> frozenset[str]:
+        """The statistics that passes have gathered and read now, in normalizations in evaluation mode."""
+        own = (name for part, names in self._gathered if not part.training for name in names)
+        return frozenset(filter(self._has_changed, own))
+
+    def _has_changed(self, name: str) -> bool:
+        return self.named[name]._version != self._versions[name]
 
     def adopt(self) -> None:
         """Copy back what the module has put in a buffer's place: `self.mean = ...` makes another tensor."""

@@ -44,8 +44,9 @@ class FlatExecutor(ABC):
     `unused` are the parameters that got no gradient in the last pass; theirs is -0.0 throughout, so that a
     sum over agents is -0.0 where none of them had one. `released` says that the model has parameters which
     required no gradient when the buffers were made, and do now: `take_released` makes these anew. `moving`
-    names arrays of the state that training passes change, and may read. `notes` are what a run should tell
-    of how the model was made. `values` are what the model has beside its arrays, where it has such.
+    names arrays of the state that training passes change, and may read; `frozen_statistics` those of
+    normalizations that have gathered them, and are in evaluation mode by now. `notes` are what a run should
+    tell of how the model was made. `values` are what the model has beside its arrays, where it has such.
     """
 
     parameters: Any
@@ -58,6 +59,7 @@ class FlatExecutor(ABC):
     unused: tuple[Slot, ...] = ()
     released: bool = False
     moving: frozenset[str] = frozenset()
+    frozen_statistics: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     values: ModelValues | None = None
     _holder: "FlatBuffers | FlatExecutor"

@@ -59,6 +59,11 @@ class WrappedExecutor(Executor):
         """The arrays of the inner executor's state that training passes change, and may read."""
         return self._inner.moving
 
+    @property
+    def frozen_statistics(self) -> frozenset[str]:  # type: ignore[override]
+        """Those of them that normalizations have gathered, and only read now."""
+        return self._inner.frozen_statistics
+
     def visit_fixed(self, visit: Callable[[str, Any], None]) -> None:
         self._inner.visit_fixed(visit)
 
