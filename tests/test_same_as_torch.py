@@ -457,3 +457,27 @@ def test_what_differs_is_found() -> None:
 
     with pytest.raises(ValidationError, match="PyTorch"):
         same_as_torch(Counting(), data(VECTOR), CROSS_ENTROPY, SGD)
+
+
+class OfParts(Own):
+    """Takes two arrays by their names, and computes in bfloat16, the type of its parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bfloat16()
+
+    def forward(self, one: Any, other: Any) -> torch.Tensor:  # type: ignore[override]
+        return super().forward((one - other).bfloat16())
+
+
+def test_modules_of_bfloat16_and_of_several_inputs_are_compared() -> None:
+    random = np.random.default_rng(0)
+
+    def arrays(count: int) -> Any:
+        inputs = {name: random.standard_normal((count, *VECTOR)) for name in ("one", "other")}
+        return inputs, random.integers(CLASSES, size=count)
+
+    given = d5.from_arrays(*arrays(24), test=arrays(4), classes=CLASSES)
+    rule = functools.partial(torch.optim.SGD, lr=0.1)
+    for agents in (1, 2):
+        same_as_torch(OfParts(), given, CROSS_ENTROPY, rule, agents=agents, tolerance=2e-2)

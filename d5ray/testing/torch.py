@@ -12,6 +12,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.failures.program_state import as_before
 from d5ray.frameworks.torch.optimizer import TorchOptimizer
+from d5ray.networks.executors.trees import mapped
 from d5ray.ops.losses.function_loss import FunctionLoss
 from d5ray.simulator import simulate
 from d5ray.testing.differences import Arrays, Differences
@@ -133,14 +134,16 @@ def _by_torch(
     """The tensors of the first replica where PyTorch takes the agents' steps."""
     import torch  # noqa: PLC0415 - when it is asked for
 
+    from d5ray.frameworks.torch.model_calls import called  # noqa: PLC0415
     from d5ray.frameworks.torch.modes import begin_training  # noqa: PLC0415
+    from d5ray.frameworks.torch.tensors import array_of, tensor_of  # noqa: PLC0415
 
     modules, losses, rules = [], [], []
     for module, loss in replicas:
         torch.manual_seed(seed)
         made = module if isinstance(module, torch.nn.Module) else module()
-        _initialize(made, torch.from_numpy(course[0].steps[0][0]))
-        first = {name: torch.from_numpy(np.array(value)) for name, value in course[0].first.items()}
+        _initialize(made, mapped(tensor_of, course[0].steps[0][0]))
+        first = {name: tensor_of(np.array(value)) for name, value in course[0].first.items()}
         made.load_state_dict(first, strict=False)  # parts may have state of another kind
         begin_training(made)
         modules.append(made)
@@ -156,7 +159,7 @@ def _by_torch(
             inputs, labels, drawn = agent.steps[step]
             rules[rank].zero_grad()
             torch.manual_seed(drawn)
-            given = loss(module(torch.from_numpy(inputs)), torch.from_numpy(labels))
+            given = loss(called(module, mapped(tensor_of, inputs)), tensor_of(labels))
             found, weight = given if isinstance(given, tuple) else (given, None)
             found.backward()
             weights.append(1.0 if weight is None else float(weight))
@@ -171,7 +174,7 @@ def _by_torch(
             for rule in rules:
                 rule.step()
     return {
-        name: value.detach().resolve_conj().numpy().copy()
+        name: np.array(array_of(value.detach().resolve_conj()))
         for name, value in modules[0].state_dict().items()
         if isinstance(value, torch.Tensor)
     }
@@ -199,9 +202,11 @@ def _initialize(module: Any, inputs: Any) -> None:
     """Let a lazy module make its parameters, by a pass."""
     import torch  # noqa: PLC0415 - when it is asked for
 
+    from d5ray.frameworks.torch.model_calls import called  # noqa: PLC0415
+
     if any(torch.nn.parameter.is_lazy(each) for each in (*module.parameters(), *module.buffers())):
         with torch.no_grad():
-            module(inputs)
+            called(module, inputs)
 
 
 def _average(replicas: list[list[Any]], total: float) -> None:
