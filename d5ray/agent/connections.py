@@ -355,6 +355,12 @@ class Connections:
             own = np.array([name in self.executor.moving for name in names], np.int64)
             rows = gathered(own, self.communication, self.executor.parameters)
             rule.moving = [name for name, on in zip(names, rows.max(axis=0).tolist(), strict=True) if on]
+        late = self.executor.moving.difference(rule.moving) if self._agreed is not None else frozenset[str]()
+        if late := late.intersection(slot.name for slot in self.executor.state_slots):
+            raise ConfigurationError(
+                f"the model's buffer {min(late)!r} began to change before step {step}, and agents exchange "
+                "those that the first pass changes: let that change it, too, as adding 0 in place does"
+            )
         if rule.equal_after(step):
             for name in rule.moving:
                 self.communication.broadcast(arrays[name], root=0)

@@ -174,6 +174,37 @@ def test_buffers_that_passes_read_are_those_of_ddp(agents: int, real: bool, eval
         check_same({name: found[name]}, {name: expected[name]})
 
 
+class Late(Centred):
+    """Its passes begin after some steps to change what they read; its evaluations change something else."""
+
+    evaluations: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 0
+        self.register_buffer("evaluations", torch.zeros(()))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.steps += self.training
+        if not self.training:
+            self.evaluations.add_(1)
+        if self.training and self.steps > 3:
+            self.mean = 0.5 * self.mean + inputs.detach().mean(0)
+        scores: Tensor = self.out(self.norm(inputs) - self.mean)
+        return scores
+
+
+def test_a_buffer_that_begins_to_change_later_is_refused_by_name() -> None:
+    """One agent trains with it as PyTorch does; an evaluation is no training pass."""
+    own, of_torch = RULES["momentum"]
+    options: dict[str, Any] = {"evaluate": True, "epochs": 4, "batch_size": 4}
+    found, batches, _ = trained(Late, own, steps=8)
+    check_same({"mean": found["mean"]}, {"mean": plain(Late, of_torch, batches)["mean"]})
+    trained(Late, own, agents=3, steps=3, **options)
+    with pytest.raises(d5.D5Error, match=r"buffer 'mean' began to change before step 4.*adding 0"):
+        trained(Late, own, agents=3, steps=8, **options)
+
+
 @pytest.mark.parametrize("evaluated", [False, True], ids=["alone", "evaluated"])
 @pytest.mark.parametrize("real", [False, True], ids=["simulated", "real"])
 @pytest.mark.parametrize("agents", [1, 3])

@@ -346,7 +346,7 @@ class TorchExecutor(Executor):
 
         It is no inference mode, whose tensors a model that keeps some could not train with.
         """
-        with evaluating(self.module):
+        with self._buffers.evaluating(), evaluating(self.module):
             self._trained.adopt()  # what its parts did on entering the mode
             with torch.set_grad_enabled(self._differentiates):
                 yield

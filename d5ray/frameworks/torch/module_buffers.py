@@ -1,5 +1,7 @@
 """The buffers of a PyTorch module, which forward passes change"""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import final
 
 import torch
@@ -57,10 +59,17 @@ class ModuleBuffers:
             if part.training:  # whose passes change them without another version
                 self._versions |= dict.fromkeys(names, -1)
 
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """An evaluation, whose changes are none of a training pass."""
+        self._note_moving()
+        yield
+        self._versions |= {name: buffer._version for name, buffer in self._read.items()}
+
     @property
     def moving(self) -> frozenset[str]:
         """The buffers that passes have changed and may read in training."""
-        self._moving.update(filter(self._has_changed, self._read))
+        self._note_moving()
         return frozenset(self._moving) | self.frozen_statistics
 
     @property
@@ -68,6 +77,9 @@ class ModuleBuffers:
         """The statistics that passes have gathered and read now, in normalizations in evaluation mode."""
         own = (name for part, names in self._gathered if not part.training for name in names)
         return frozenset(filter(self._has_changed, own))
+
+    def _note_moving(self) -> None:
+        self._moving.update(filter(self._has_changed, self._read))
 
     def _has_changed(self, name: str) -> bool:
         return self.named[name]._version != self._versions[name]
