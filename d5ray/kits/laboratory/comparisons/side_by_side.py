@@ -1,5 +1,6 @@
 """The job of every comparison: contenders that do the same work, how often each is measured, and when"""
 
+import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from d5ray.actors.session.session import Session
     from d5ray.recipes.engine.recipe import Recipe, Result
 
+RUN = "d5ray.kits.laboratory.comparisons.rounds:run"  # which knows this class, and imports Ray
 Comparison = tuple[AnyContender, ...]
 
 
@@ -64,9 +66,8 @@ class SideBySide(ABC):
 
     def run(self, recipe: "Recipe", origin: "RunOrigin", address: str | None, quiet: bool) -> "Result":
         """Measure everything that is compared, in turn, and judge the results."""
-        from d5ray.kits.laboratory.comparisons import rounds  # noqa: PLC0415 - imports Ray
-
-        return rounds.run(self, recipe, origin, address, quiet)
+        result: Result = pkgutil.resolve_name(RUN)(self, recipe, origin, address, quiet)
+        return result
 
     def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
         """The Ray that the contenders use: with a core for each process, unless a job says otherwise."""
