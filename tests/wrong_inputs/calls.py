@@ -287,5 +287,7 @@ def _first(thing: Any, parameter: inspect.Parameter) -> Any:
     if isinstance(kind, str):
         target = thing.__init__ if inspect.isclass(thing) else thing
         kind = typing.get_type_hints(target).get(parameter.name, kind)
+    if hasattr(kind, "__metadata__"):
+        kind = kind.__origin__
     options = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, type(int | str)) else ()
     return options[0] if options else kind

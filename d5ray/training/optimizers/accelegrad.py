@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, final
 
-from d5ray.checks import check_rate
 from d5ray.training.arrays import copy_of, dot
-from d5ray.training.optimizers.optimizer import STEPS, Optimizer, State
+from d5ray.training.optimizers.optimizer import STEPS, Optimizer, Rate, State
 
 
 @final
@@ -19,14 +18,9 @@ class AcceleGrad(Optimizer):
     """
 
     whole = True
-    learning_rate: float = 1.0
-    diameter: float = 1.0
-    gradient_bound: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_rate("learning_rate", self.learning_rate)
-        check_rate("diameter", self.diameter)
-        check_rate("gradient_bound", self.gradient_bound)
+    learning_rate: Rate = 1.0
+    diameter: Rate = 1.0
+    gradient_bound: Rate = 1.0
 
     def state(self, x: Any) -> State:
         return {STEPS: 0, "squares": 0.0, "y": copy_of(x), "z": copy_of(x)}

@@ -2,13 +2,15 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, final
+from functools import partial
+from typing import Annotated, Any, Final, final
 
-from d5ray.checks import check_number, check_rate
+from d5ray.checks import check_number
 from d5ray.training.arrays import add_scaled, blend, norm, sqrt, zeros_like
-from d5ray.training.optimizers.optimizer import State
+from d5ray.training.optimizers.optimizer import Rate, RateOrZero, State
 from d5ray.training.optimizers.tensorwise import TensorwiseOptimizer
 
+DECAYS: Final = partial(check_number, low=-1.0, low_included=True, high=0.0)
 TINY = 1e-30  # so that a gradient of 0 moves nothing
 
 
@@ -24,18 +26,11 @@ class Adafactor(TensorwiseOptimizer):
     in the paper.
     """
 
-    learning_rate: float = 0.01
-    decay_power: float = -0.8
-    epsilon: float = 1e-3
-    threshold: float = 1.0
-    weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_rate("learning_rate", self.learning_rate)
-        check_number("decay_power", self.decay_power, low=-1.0, low_included=True, high=0.0)
-        check_rate("epsilon", self.epsilon)
-        check_rate("threshold", self.threshold)
-        check_rate("weight_decay", self.weight_decay, zero=True)
+    learning_rate: Rate = 0.01
+    decay_power: Annotated[float, DECAYS] = -0.8
+    epsilon: Rate = 1e-3
+    threshold: Rate = 1.0
+    weight_decay: RateOrZero = 0.0
 
     def tensor_state(self, w: Any) -> State:
         if w.ndim > 1:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, final
 
-from d5ray.checks import check_rate, check_share
 from d5ray.training.arrays import add_scaled_product, add_scaled_quotient, sqrt, zeros_like
-from d5ray.training.optimizers.optimizer import Optimizer, State
+from d5ray.training.optimizers.optimizer import Optimizer, Rate, Share, State
 
 
 @final
@@ -14,12 +13,8 @@ class AdaGrad(Optimizer):
     """s ← s + g²;  x ← x − η g / (√s + ε)   (Duchi, Hazan, Singer, JMLR 12:2121)."""
 
     elementwise = True
-    learning_rate: float = 0.01
-    epsilon: float = 1e-10
-
-    def __post_init__(self) -> None:
-        check_rate("learning_rate", self.learning_rate)
-        check_rate("epsilon", self.epsilon)
+    learning_rate: Rate = 0.01
+    epsilon: Rate = 1e-10
 
     def state(self, x: Any) -> State:
         return {"squares": zeros_like(x)}
@@ -38,14 +33,9 @@ class RMSProp(Optimizer):
     """s ← ρ s + (1 − ρ) g²;  x ← x − η g / (√s + ε)   (Tieleman and Hinton, Coursera 2012, lecture 6.5)."""
 
     elementwise = True
-    learning_rate: float = 0.01
-    decay: float = 0.99
-    epsilon: float = 1e-8
-
-    def __post_init__(self) -> None:
-        check_rate("learning_rate", self.learning_rate)
-        check_share("decay", self.decay)
-        check_rate("epsilon", self.epsilon)
+    learning_rate: Rate = 0.01
+    decay: Share = 0.99
+    epsilon: Rate = 1e-8
 
     def state(self, x: Any) -> State:
         return {"squares": zeros_like(x)}

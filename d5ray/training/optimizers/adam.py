@@ -4,7 +4,6 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, final
 
-from d5ray.checks import check_rate, check_share
 from d5ray.training.arrays import (
     add_scaled_product,
     add_scaled_quotient,
@@ -13,7 +12,7 @@ from d5ray.training.arrays import (
     sqrt,
     zeros_like,
 )
-from d5ray.training.optimizers.optimizer import STEPS, Optimizer, State
+from d5ray.training.optimizers.optimizer import STEPS, Optimizer, Rate, RateOrZero, Share, State
 
 
 @dataclass(frozen=True)
@@ -21,16 +20,10 @@ class Betas(Optimizer):
     """The settings of Adam and its family: how quickly each moment forgets, and ε."""
 
     elementwise = True
-    learning_rate: float = 0.001
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-
-    def __post_init__(self) -> None:
-        check_rate("learning_rate", self.learning_rate)
-        check_share("beta1", self.beta1)
-        check_share("beta2", self.beta2)
-        check_rate("epsilon", self.epsilon)
+    learning_rate: Rate = 0.001
+    beta1: Share = 0.9
+    beta2: Share = 0.999
+    epsilon: Rate = 1e-8
 
     @final
     def rate(self, state: State) -> float:
@@ -85,11 +78,7 @@ class Adam(Moments):
 class AdamW(Moments):
     """x ← x − η λ x;  then as Adam   (Loshchilov and Hutter, arXiv:1711.05101)."""
 
-    weight_decay: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_rate("weight_decay", self.weight_decay, zero=True)
+    weight_decay: RateOrZero = 0.01
 
     def move(self, x: Any, gradient: Any, state: State) -> None:
         x *= 1 - self.learning_rate * self.weight_decay
@@ -122,12 +111,8 @@ class NAdam(Moments):
     μₜ = β₁ (1 − ½ 0.96^(t ψ)), ψ = `momentum_decay`, and Πₜ is the product of μ₁ to μₜ.
     """
 
-    learning_rate: float = 0.002
-    momentum_decay: float = 0.004
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_rate("momentum_decay", self.momentum_decay, zero=True)
+    learning_rate: Rate = 0.002
+    momentum_decay: RateOrZero = 0.004
 
     def state(self, x: Any) -> State:
         return super().state(x) | {"product": 1.0}
@@ -155,7 +140,7 @@ class AdaMax(Betas):
     (Kingma and Ba, arXiv:1412.6980, section 7.1; ε as in PyTorch, so that u is never 0.)
     """
 
-    learning_rate: float = 0.002
+    learning_rate: Rate = 0.002
 
     def state(self, x: Any) -> State:
         return {STEPS: 0, "mean": zeros_like(x), "largest": zeros_like(x)}

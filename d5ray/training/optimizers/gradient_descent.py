@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, final
 
-from d5ray.checks import check_rate, check_share
 from d5ray.training.arrays import add_scaled, scale_and_add, zeros_like
-from d5ray.training.optimizers.optimizer import Optimizer, State
+from d5ray.training.optimizers.optimizer import Optimizer, Rate, Share, State
 
 
 @final
@@ -15,10 +14,7 @@ class SGD(Optimizer):
 
     elementwise = True
     single_pass = True
-    learning_rate: float
-
-    def __post_init__(self) -> None:
-        check_rate("learning_rate", self.learning_rate)
+    learning_rate: Rate
 
     def update(self, x: Any, gradient: Any, state: State) -> None:
         add_scaled(x, -self.learning_rate, gradient)
@@ -29,12 +25,8 @@ class WithVelocity(Optimizer):
     """A rule that remembers a velocity."""
 
     elementwise = True
-    learning_rate: float
-    momentum: float = 0.9
-
-    def __post_init__(self) -> None:
-        check_rate("learning_rate", self.learning_rate)
-        check_share("momentum", self.momentum)
+    learning_rate: Rate
+    momentum: Share = 0.9
 
     def state(self, x: Any) -> State:
         return {"velocity": zeros_like(x)}

@@ -5,11 +5,10 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Self, final
 
-from d5ray.checks import check_rate
 from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import clipped, norm
 from d5ray.training.batches.epochs import Epochs
-from d5ray.training.optimizers.optimizer import Optimizer, Slots, State
+from d5ray.training.optimizers.optimizer import Optimizer, Rate, RateOrZero, Slots, State
 from d5ray.training.schedules import Schedule
 
 
@@ -22,6 +21,7 @@ class WrappedRule(Optimizer):
     def __post_init__(self) -> None:
         if not isinstance(self.rule, Optimizer):
             raise ConfigurationError(f"rule is {self.rule!r}: it must be an Optimizer such as SGD(0.1)")
+        super().__post_init__()
 
     @property
     def learning_rate(self) -> float:  # type: ignore[override]
@@ -104,11 +104,7 @@ class GradientTransformation(WrappedRule):
 class WeightDecay(GradientTransformation):
     """g + λ x   (the gradient of ½ λ ‖x‖²; with Adam it is not what `AdamW` does)."""
 
-    decay: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_rate("decay", self.decay, zero=True)
+    decay: RateOrZero
 
     def changed(self, gradient: Any, x: Any) -> Any:
         return gradient + self.decay * x
@@ -119,11 +115,7 @@ class WeightDecay(GradientTransformation):
 class ClipValue(GradientTransformation):
     """Gradient clipping by value: g with every coordinate clipped to [−c, c]."""
 
-    limit: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_rate("limit", self.limit)
+    limit: Rate
 
     def changed(self, gradient: Any, x: Any) -> Any:
         return clipped(gradient, self.limit)
@@ -134,11 +126,7 @@ class ClipValue(GradientTransformation):
 class ClipNorm(GradientTransformation):
     """Gradient clipping: g min(1, c / ‖g‖), the norm of all parameters (Pascanu et al., arXiv:1211.5063)."""
 
-    limit: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_rate("limit", self.limit)
+    limit: Rate
 
     @property
     def elementwise(self) -> bool:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, final
 
-from d5ray.checks import check_rate, check_share
 from d5ray.training.arrays import add_scaled, add_scaled_product, blend, norm, sqrt, zeros_like
-from d5ray.training.optimizers.optimizer import State
+from d5ray.training.optimizers.optimizer import Rate, RateOrZero, Share, State
 from d5ray.training.optimizers.tensorwise import TensorwiseOptimizer
 
 
@@ -18,16 +17,10 @@ class LARS(TensorwiseOptimizer):
     decay, as in practice; so has a tensor that is zero or has no gradient.
     """
 
-    learning_rate: float
-    momentum: float = 0.9
-    weight_decay: float = 0.0
-    trust: float = 0.001
-
-    def __post_init__(self) -> None:
-        check_rate("learning_rate", self.learning_rate)
-        check_share("momentum", self.momentum)
-        check_rate("weight_decay", self.weight_decay, zero=True)
-        check_rate("trust", self.trust)
+    learning_rate: Rate
+    momentum: Share = 0.9
+    weight_decay: RateOrZero = 0.0
+    trust: Rate = 0.001
 
     def tensor_state(self, w: Any) -> State:
         return {"velocity": zeros_like(w)}
@@ -52,18 +45,11 @@ class LAMB(TensorwiseOptimizer):
     biases, have the ratio 1 and no decay, as in practice; so has a tensor that is zero.
     """
 
-    learning_rate: float = 0.001
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-6
-    weight_decay: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_rate("learning_rate", self.learning_rate)
-        check_share("beta1", self.beta1)
-        check_share("beta2", self.beta2)
-        check_rate("epsilon", self.epsilon)
-        check_rate("weight_decay", self.weight_decay, zero=True)
+    learning_rate: Rate = 0.001
+    beta1: Share = 0.9
+    beta2: Share = 0.999
+    epsilon: Rate = 1e-6
+    weight_decay: RateOrZero = 0.01
 
     def tensor_state(self, w: Any) -> State:
         return {"mean": zeros_like(w), "squares": zeros_like(w)}

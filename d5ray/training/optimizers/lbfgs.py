@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, final
 
-from d5ray.checks import check_count, check_rate
 from d5ray.training.arrays import add_scaled, copy_of, dot
-from d5ray.training.optimizers.optimizer import STEPS, Optimizer, State
+from d5ray.training.optimizers.optimizer import STEPS, Count, Optimizer, Rate, State
 
 CURVATURE = 1e-10  # sᵀy that a pair must have
 
@@ -21,12 +20,8 @@ class LBFGS(Optimizer):
     """
 
     whole = True
-    learning_rate: float = 1.0
-    history: int = 10
-
-    def __post_init__(self) -> None:
-        check_rate("learning_rate", self.learning_rate)
-        check_count("history", self.history)
+    learning_rate: Rate = 1.0
+    history: Count = 10
 
     def state(self, x: Any) -> State:
         return {STEPS: 0, "pairs": [], "scale": 1.0, "x": copy_of(x), "gradient": copy_of(x)}

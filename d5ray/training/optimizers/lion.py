@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, final
 
-from d5ray.checks import check_rate, check_share
 from d5ray.training.arrays import add_scaled, blend, copy_of, sign, zeros_like
-from d5ray.training.optimizers.optimizer import Optimizer, State
+from d5ray.training.optimizers.optimizer import Optimizer, Rate, RateOrZero, Share, State
 
 
 @final
@@ -14,16 +13,10 @@ class Lion(Optimizer):
     """x ← x − η (sign(β₁ m + (1 − β₁) g) + λ x);  m ← β₂ m + (1 − β₂) g   (Chen et al., arXiv:2302.06675)."""
 
     elementwise = True
-    learning_rate: float = 1e-4
-    beta1: float = 0.9
-    beta2: float = 0.99
-    weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_rate("learning_rate", self.learning_rate)
-        check_share("beta1", self.beta1)
-        check_share("beta2", self.beta2)
-        check_rate("weight_decay", self.weight_decay, zero=True)
+    learning_rate: Rate = 1e-4
+    beta1: Share = 0.9
+    beta2: Share = 0.99
+    weight_decay: RateOrZero = 0.0
 
     def state(self, x: Any) -> State:
         return {"mean": zeros_like(x)}

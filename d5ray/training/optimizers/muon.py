@@ -1,12 +1,13 @@
 """Muon: momentum, made orthogonal, for matrices; AdamW for the rest"""
 
 from dataclasses import dataclass
-from typing import Any, final
+from functools import partial
+from typing import Annotated, Any, final
 
-from d5ray.checks import check_count, check_rate, check_share
+from d5ray.checks import check_count
 from d5ray.training.arrays import norm, zeros_like
 from d5ray.training.optimizers.adam import AdamW
-from d5ray.training.optimizers.optimizer import State
+from d5ray.training.optimizers.optimizer import Rate, RateOrZero, Share, State
 from d5ray.training.optimizers.tensorwise import TensorwiseOptimizer
 
 MOST_ITERATIONS = 1000  # long after which it is as near as it comes
@@ -24,18 +25,11 @@ class Muon(TensorwiseOptimizer):
     `vector_rate`, β = (0.9, 0.999) and the same λ.
     """
 
-    learning_rate: float = 0.02
-    momentum: float = 0.95
-    weight_decay: float = 0.0
-    vector_rate: float = 0.001
-    iterations: int = 5
-
-    def __post_init__(self) -> None:
-        check_rate("learning_rate", self.learning_rate)
-        check_share("momentum", self.momentum)
-        check_rate("weight_decay", self.weight_decay, zero=True)
-        check_rate("vector_rate", self.vector_rate)
-        check_count("iterations", self.iterations, high=MOST_ITERATIONS)
+    learning_rate: Rate = 0.02
+    momentum: Share = 0.95
+    weight_decay: RateOrZero = 0.0
+    vector_rate: Rate = 0.001
+    iterations: Annotated[int, partial(check_count, high=MOST_ITERATIONS)] = 5
 
     def tensor_state(self, w: Any) -> State:
         return {"mean": zeros_like(w)} if w.ndim > 1 else self._vectors.state(w.reshape(-1))

@@ -2,16 +2,23 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from itertools import pairwise
-from typing import Any, Final, Self, final
+from typing import Annotated, Any, Final, Self, final
 
-from d5ray.checks import check_keywords
+from d5ray.checks import check_count, check_keywords, check_rate, check_share
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.slots import Slot
 from d5ray.training.arrays import copy_of, fuses, in_host_memory
 from d5ray.training.batches.epochs import Epochs
 from d5ray.training.schedules import Schedule
+
+# The types of hyperparameters, each with the check of a value.
+Rate = Annotated[float, check_rate]
+RateOrZero = Annotated[float, partial(check_rate, zero=True)]
+Share = Annotated[float, check_share]
+Count = Annotated[int, check_count]
 
 State = dict[str, Any]
 Slots = tuple[Slot, ...]
@@ -35,7 +42,8 @@ class Optimizer(ABC):
     """An update rule as frozen data; its state between steps is a separate object.
 
     The same rule works on the arrays of NumPy, PyTorch and CuPy. A subclass is a frozen dataclass with a
-    `learning_rate`; it has `state` and `update`, where `state["t"]`, if it exists, counts the steps.
+    `learning_rate`; it has `state` and `update`, where `state["t"]`, if it exists, counts the steps. Values
+    of `Rate`, `RateOrZero`, `Share` and `Count`, or of an annotated type with another check, are checked.
 
     elementwise: whether the rule treats every coordinate separately, and its state consists of arrays like x
     and numbers, so that a part of x can be updated with the same part of the others. single_pass: whether it
@@ -50,6 +58,10 @@ class Optimizer(ABC):
         """Names what PyTorch's users write first."""
         check_keywords(cls, given, HINTS)
         return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        for name, check in _checks(type(self)).items():
+            check(name, getattr(self, name))
 
     @property
     def elementwise(self) -> bool:
@@ -222,6 +234,17 @@ class Optimizer(ABC):
     def scaled(self, factor: float) -> Self:
         """A copy of the rule whose learning rate is `factor` times its own, at every step of a schedule."""
         return self.with_rate(self.learning_rate * factor)
+
+
+@cache
+def _checks(kind: type) -> dict[str, Callable[[str, object], None]]:
+    """The checks of hyperparameters that a class's annotations have, in the order of its fields."""
+    return {
+        name: check
+        for base in reversed(kind.__mro__)
+        for name, annotation in vars(base).get("__annotations__", {}).items()
+        for check in filter(callable, getattr(annotation, "__metadata__", ()))
+    }
 
 
 def _cut(state: State, part: slice) -> State:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, final
 
-from d5ray.checks import check_count, check_rate, check_share
 from d5ray.training.arrays import identity, library_of, zeros_like
-from d5ray.training.optimizers.optimizer import State
+from d5ray.training.optimizers.optimizer import Count, Rate, Share, State
 from d5ray.training.optimizers.tensorwise import TensorwiseOptimizer
 
 
@@ -19,18 +18,11 @@ class Shampoo(TensorwiseOptimizer):
     dimension longer than `longest` has H = 1.
     """
 
-    learning_rate: float = 0.1
-    momentum: float = 0.0
-    epsilon: float = 1e-4
-    period: int = 1
-    longest: int = 1024
-
-    def __post_init__(self) -> None:
-        check_rate("learning_rate", self.learning_rate)
-        check_share("momentum", self.momentum)
-        check_rate("epsilon", self.epsilon)
-        check_count("period", self.period)
-        check_count("longest", self.longest)
+    learning_rate: Rate = 0.1
+    momentum: Share = 0.0
+    epsilon: Rate = 1e-4
+    period: Count = 1
+    longest: Count = 1024
 
     def tensor_state(self, w: Any) -> State:
         factors: list[Any] = []
