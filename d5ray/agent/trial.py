@@ -11,8 +11,8 @@ from d5ray.agent.data import loader_of
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.experiment import Experiment
 from d5ray.failures.program_state import Apart
+from d5ray.frameworks.native_optimizers import TorchOptimizer
 from d5ray.frameworks.torch import from_model
-from d5ray.frameworks.torch.optimizer import TorchOptimizer
 from d5ray.networks.device import CPUDevice
 from d5ray.networks.executors.trees import leaves
 from d5ray.networks.layers.layers import chain_shape

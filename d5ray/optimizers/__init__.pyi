@@ -34,9 +34,9 @@ from d5ray.distributed.optimizers.parameter_server_sgd import Downpour as Downpo
 from d5ray.distributed.optimizers.parameter_server_sgd import ParameterServerSGD as ParameterServerSGD
 from d5ray.distributed.optimizers.parameter_server_sgd import StalenessAwareSGD as StalenessAwareSGD
 from d5ray.distributed.optimizers.parameter_server_sgd import StaleSynchronousSGD as StaleSynchronousSGD
-from d5ray.frameworks.jax.optimizer import OptaxOptimizer as OptaxOptimizer
-from d5ray.frameworks.tensorflow.optimizer import KerasOptimizer as KerasOptimizer
-from d5ray.frameworks.torch.optimizer import TorchOptimizer as TorchOptimizer
+from d5ray.frameworks.native_optimizers import KerasOptimizer as KerasOptimizer
+from d5ray.frameworks.native_optimizers import OptaxOptimizer as OptaxOptimizer
+from d5ray.frameworks.native_optimizers import TorchOptimizer as TorchOptimizer
 from d5ray.training.optimizers.accelegrad import AcceleGrad as AcceleGrad
 from d5ray.training.optimizers.adafactor import Adafactor as Adafactor
 from d5ray.training.optimizers.adagrad import AdaGrad as AdaGrad

@@ -11,7 +11,7 @@ from d5ray.checks import check_count, check_rate
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.failures.program_state import as_before
-from d5ray.frameworks.torch.optimizer import TorchOptimizer
+from d5ray.frameworks.native_optimizers import TorchOptimizer
 from d5ray.networks.executors.trees import mapped
 from d5ray.ops.losses.function_loss import FunctionLoss
 from d5ray.simulator import simulate

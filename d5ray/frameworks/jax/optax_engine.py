@@ -9,9 +9,10 @@ import jax
 import numpy as np
 import optax
 
-from d5ray.errors import ConfigurationError, first_line, nearest
-from d5ray.frameworks.host import Flat, host_view, on_device
-from d5ray.training.optimizers.native import Engine, NativeOptimizer, Settings
+from d5ray.errors import ConfigurationError, first_line
+from d5ray.frameworks.host import Flat
+from d5ray.frameworks.host_engine import RATE, HostEngine, check_state
+from d5ray.training.optimizers.native import NativeOptimizer, Settings, is_number, named
 from d5ray.training.optimizers.optimizer import Slots
 
 # Of optax: they treat every element by itself, so that the flat buffer can be one array.
@@ -20,23 +21,21 @@ ELEMENTWISE: Final = frozenset(
      "nadam", "nadamw", "optimistic_gradient_descent", "radam", "rmsprop", "rprop", "sgd", "sign_sgd",
      "yogi")
 )  # fmt: skip
-RATE: Final = "learning_rate"
 WHOLE: Final = "x"
 
 
 @final
-class OptaxEngine(Engine):
+class OptaxEngine(HostEngine):
     """The optimizer at work on x (n,), as a compiled function of it, its gradient and the state before."""
 
     def __init__(
         self, rule: NativeOptimizer, x: Any, slots: Slots, remembered: Mapping[str, Any] | None
     ) -> None:
-        flat = _in_host_memory(rule, x)
-        self.rule, self._slots = rule, slots
+        super().__init__(rule, slots)
+        flat = self._flat(x)
         self._double = flat.dtype == np.float64
-        self._settings = rule.made_with
         with self._computing():
-            first = made(rule, rule.made_with).init(self._parts(flat))
+            first = made(rule, rule.made_with).init(self._tree(flat))
             state, self._structure = jax.tree.flatten(first)
             self._state = [np.array(each) for each in state]
         self._step = self._compiled()
@@ -47,13 +46,13 @@ class OptaxEngine(Engine):
         if _without_rate(settings) != _without_rate(self._settings):
             self._settings = settings
             self._step = self._compiled()
-        flat = _in_host_memory(self.rule, x)
-        own = self._parts(flat)
+        flat = self._flat(x)
+        own = self._tree(flat)
         rate = settings.get(RATE)
         with self._computing():
             moved, state = self._step(
                 own,
-                self._parts(_in_host_memory(self.rule, gradient)),
+                self._tree(self._flat(gradient)),
                 self._state,
                 None if rate is None else np.asarray(rate, flat.dtype),
             )
@@ -67,11 +66,9 @@ class OptaxEngine(Engine):
     def _computing(self) -> Any:
         return jax.enable_x64(self._double)
 
-    def _parts(self, flat: Flat) -> dict[str, Flat]:
-        """The tensors, as views of a flat array."""
-        if not self._slots:
-            return {WHOLE: flat}
-        return {s.name: flat[s.offset : s.offset + s.size].reshape(s.shape) for s in self._slots}
+    def _tree(self, flat: Flat) -> dict[str, Flat]:
+        """The tensors by name, as views of a flat array."""
+        return dict(zip(self._names, self._parts(flat), strict=True))
 
     def _compiled(self) -> Any:
         """One step, for the settings that are now, whatever the learning rate."""
@@ -86,12 +83,7 @@ class OptaxEngine(Engine):
         return jax.jit(step)
 
     def _go_on_with(self, remembered: Sequence[Any]) -> None:
-        shapes = [tuple(np.shape(value)) for value in remembered]
-        if shapes != [value.shape for value in self._state]:
-            raise ConfigurationError(
-                f"the optimizer's state is of {len(remembered)} arrays, here are {len(self._state)}, or "
-                "their shapes are others: it is of another model"
-            )
+        check_state(remembered, self._state)
         self._state = [np.array(value, own.dtype) for value, own in zip(remembered, self._state, strict=True)]
 
 
@@ -116,8 +108,8 @@ def tried(rule: NativeOptimizer) -> dict[str, Any]:
     except Exception as error:
         raise ConfigurationError(f"{rule!r} cannot do a step: {first_line(error)}") from error
     known = inspect.signature(_function(rule)).parameters.values()
-    given = {each.name: each.default for each in known if _is_number(each.default)}
-    return given | {name: value for name, value in rule.made_with.items() if _is_number(value)}
+    given = {each.name: each.default for each in known if is_number(each.default)}
+    return given | {name: value for name, value in rule.made_with.items() if is_number(value)}
 
 
 def made(rule: NativeOptimizer, settings: Settings) -> Any:
@@ -149,9 +141,7 @@ def _function(rule: NativeOptimizer) -> Callable[..., Any]:
 @functools.cache
 def _named(name: str) -> Callable[..., Any]:
     functions = {each: value for each, value in vars(optax).items() if _makes_one(value)}
-    if name.lower() not in functions:
-        raise ConfigurationError(f"optax has no optimizer {name!r}: {nearest(name, functions)}")
-    found: Callable[..., Any] = functions[name.lower()]
+    found: Callable[..., Any] = named("optax", functions, name)
     return found
 
 
@@ -166,14 +156,4 @@ def _without_rate(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != RATE}
 
 
-def _in_host_memory(rule: NativeOptimizer, array: Any) -> Flat:
-    if on_device(array):
-        raise ConfigurationError(
-            f"{rule!r} works on arrays in host memory, found one on a device: choose TorchOptimizer, or an "
-            "update rule of d5ray"
-        )
-    return array if isinstance(array, np.ndarray) else host_view(array)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+ENGINE: Final = OptaxEngine

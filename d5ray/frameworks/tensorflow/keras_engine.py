@@ -7,17 +7,17 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from d5ray.errors import ConfigurationError, nearest
-from d5ray.frameworks.host import Flat, host_view, on_device
+from d5ray.errors import ConfigurationError
+from d5ray.frameworks.host import Flat
+from d5ray.frameworks.host_engine import RATE, HostEngine, check_state
 from d5ray.ops.tensorflow.library import tf
-from d5ray.training.optimizers.native import Engine, NativeOptimizer, Settings
+from d5ray.training.optimizers.native import NativeOptimizer, Settings, classes_in, is_number, named
 from d5ray.training.optimizers.optimizer import Slots
 
 # Of keras.optimizers: they treat every element by itself, so that the flat buffer can be one tensor.
 ELEMENTWISE: Final = frozenset(
     ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Ftrl", "Lion", "Nadam", "RMSprop", "SGD")
 )
-RATE = "learning_rate"
 EXCLUDED: Final = "exclude_from_weight_decay"  # a method of Keras's optimizers, here a setting
 SCALE: Final = "loss_scale_factor"
 REFUSED: Final = {
@@ -30,20 +30,17 @@ Made = tf.keras.optimizers.Optimizer
 
 
 @final
-class KerasEngine(Engine):
+class KerasEngine(HostEngine):
     """The optimizer, with a variable for each tensor of x (n,): written before a step, and read after it."""
 
     def __init__(
         self, rule: NativeOptimizer, x: Any, slots: Slots, remembered: Mapping[str, Any] | None
     ) -> None:
-        flat = _in_host_memory(rule, x)
-        self.rule, self._slots = rule, slots
+        super().__init__(rule, slots)
+        views = self._parts(self._flat(x))
         self._optimizer = made(rule)
-        names = [slot.name for slot in slots] or ["parameters"]
-        views = self._parts(flat)
-        self._variables = [_variable(name, view) for name, view in zip(names, views, strict=True)]
+        self._variables = [_variable(name, view) for name, view in zip(self._names, views, strict=True)]
         self._optimizer.build(self._variables)
-        self._settings = rule.made_with
         self._steps: dict[tuple[int, ...], Any] = {}  # by the tensors that have a gradient
         if remembered is not None:
             self._go_on_with(remembered["variables"])
@@ -66,20 +63,14 @@ class KerasEngine(Engine):
             self._change(settings)
         if used not in self._steps:
             self._steps[used] = self._traced(used)
-        views = self._parts(_in_host_memory(self.rule, x))
-        slopes = self._parts(_in_host_memory(self.rule, gradient))
+        views = self._parts(self._flat(x))
+        slopes = self._parts(self._flat(gradient))
         moved = self._steps[used](views, [slopes[at] for at in used])
         for own, new in zip(views, moved, strict=True):
             own[...] = new.numpy()
 
     def remembered(self) -> dict[str, Any]:
         return {"variables": [np.asarray(variable.numpy()) for variable in self._optimizer.variables]}
-
-    def _parts(self, flat: Flat) -> list[Flat]:
-        """The tensors, as views of a flat array."""
-        if not self._slots:
-            return [flat]
-        return [flat[slot.offset : slot.offset + slot.size].reshape(slot.shape) for slot in self._slots]
 
     def _traced(self, used: tuple[int, ...]) -> Any:
         """One step of these tensors as a graph, for the settings that the optimizer has now."""
@@ -106,23 +97,16 @@ class KerasEngine(Engine):
 
     def _go_on_with(self, remembered: Sequence[Any]) -> None:
         own = self._optimizer.variables
-        shapes = [tuple(np.shape(value)) for value in remembered]
-        if shapes != [tuple(variable.shape) for variable in own]:
-            raise ConfigurationError(
-                f"the optimizer's state is of {len(remembered)} arrays, here are {len(own)}, or their shapes "
-                "are others: it is of another model"
-            )
+        check_state(remembered, own)
         rate = self._optimizer.learning_rate
         for variable, value in zip(own, remembered, strict=True):
             if variable is not rate:  # it is a setting, which the next step brings
                 variable.assign(np.asarray(value))
 
 
-def is_elementwise(rule: Any) -> bool:
+def is_elementwise(rule: NativeOptimizer) -> bool:
     """True if the rule is one of `keras.optimizers` that treats every element by itself."""
-    if isinstance(rule, str):
-        rule = _named(rule)
-    return rule in {kind for name, kind in _classes().items() if name in ELEMENTWISE}
+    return _kind(rule) in {kind for name, kind in _classes().items() if name in ELEMENTWISE}
 
 
 def tried(rule: NativeOptimizer) -> dict[str, Any]:
@@ -134,7 +118,7 @@ def tried(rule: NativeOptimizer) -> dict[str, Any]:
     except Exception as error:
         raise ConfigurationError(f"{rule!r} cannot do a step: {error}") from error
     config = optimizer.get_config().items()
-    given = {name: value for name, value in config if _is_number(value) and name != SCALE}
+    given = {name: value for name, value in config if is_number(value) and name != SCALE}
     if RATE in given and RATE in rule.made_with:
         given[RATE] = rule.made_with[RATE]  # to the last bit
     return given
@@ -142,7 +126,7 @@ def tried(rule: NativeOptimizer) -> dict[str, Any]:
 
 def made(rule: NativeOptimizer) -> Any:
     """The optimizer, which knows no variables yet."""
-    kind = _named(rule.rule) if isinstance(rule.rule, str) else rule.rule
+    kind = _kind(rule)
     if not (inspect.isclass(kind) and issubclass(kind, Made)):
         raise ConfigurationError(
             f"{rule.rule!r} is no optimizer: give the name of a class of keras.optimizers, or a class "
@@ -182,30 +166,12 @@ def _variable(name: str, value: Flat) -> Any:
 
 
 def _classes() -> dict[str, Any]:
-    return {
-        name: kind
-        for name, kind in vars(tf.keras.optimizers).items()
-        if inspect.isclass(kind) and issubclass(kind, Made) and kind is not Made
-    }
+    return classes_in(tf.keras.optimizers, Made)
 
 
-def _named(name: str) -> Any:
-    classes = {word.lower(): kind for word, kind in _classes().items()}
-    if name.lower() not in classes:
-        raise ConfigurationError(f"keras.optimizers has no optimizer {name!r}: {nearest(name, _classes())}")
-    return classes[name.lower()]
+def _kind(rule: NativeOptimizer) -> Any:
+    """The class of a rule, which may be given by name."""
+    return named("keras.optimizers", _classes(), rule.rule) if isinstance(rule.rule, str) else rule.rule
 
 
-def _in_host_memory(rule: NativeOptimizer, array: Any) -> Flat:
-    if on_device(array):
-        raise ConfigurationError(
-            f"{rule!r} works on arrays in host memory, found one on a device: choose TorchOptimizer, or an "
-            "update rule of d5ray"
-        )
-    if isinstance(array, np.ndarray):
-        return array
-    return host_view(array)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+ENGINE: Final = KerasEngine

@@ -5,9 +5,7 @@ import inspect
 from typing import Any, Final
 
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.jax.optimizer import OptaxOptimizer
-from d5ray.frameworks.tensorflow.optimizer import KerasOptimizer
-from d5ray.frameworks.torch.optimizer import TorchOptimizer
+from d5ray.frameworks.native_optimizers import KerasOptimizer, OptaxOptimizer, TorchOptimizer
 from d5ray.networks.executors.framework_of_model import packages_of
 from d5ray.training.optimizers.optimizer import Optimizer
 

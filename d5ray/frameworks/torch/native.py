@@ -7,9 +7,9 @@ from typing import Any, Final, final
 import numpy as np
 import torch
 
-from d5ray.errors import ConfigurationError, nearest
+from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.model_values import PLAIN
-from d5ray.training.optimizers.native import Engine, NativeOptimizer, Settings
+from d5ray.training.optimizers.native import Engine, NativeOptimizer, Settings, classes_in, is_number, named
 from d5ray.training.optimizers.optimizer import Slots
 
 # Of torch.optim: they treat every element by itself, so that the flat buffer can be one tensor.
@@ -100,7 +100,7 @@ class TorchEngine(Engine):
             first = self._first.get(name)
             for group, begun in zip(self._optimizer.param_groups, self._groups, strict=True):
                 if name in group:
-                    same = begun[name] == first or not _is_number(first) or not first
+                    same = begun[name] == first or not is_number(first) or not first
                     group[name] = value if same else value * begun[name] / first
         self._settings = settings
 
@@ -118,6 +118,9 @@ class TorchEngine(Engine):
             group.update({name: _own(value) for name, value in begun.items() if name not in self._settings})
 
 
+ENGINE: Final = TorchEngine
+
+
 def as_tensor(array: Any) -> torch.Tensor:
     """A tensor over the memory of an array of PyTorch, NumPy or CuPy; a copy where it must not be written."""
     if isinstance(array, torch.Tensor):
@@ -128,11 +131,9 @@ def as_tensor(array: Any) -> torch.Tensor:
     return shared
 
 
-def is_elementwise(rule: Any) -> bool:
+def is_elementwise(rule: NativeOptimizer) -> bool:
     """True if the rule is one of `torch.optim` that treats every element by itself."""
-    if isinstance(rule, str):
-        rule = _named(rule)
-    return rule in {getattr(torch.optim, name) for name in ELEMENTWISE}
+    return _maker(rule) in {getattr(torch.optim, name) for name in ELEMENTWISE}
 
 
 def tried(rule: NativeOptimizer) -> dict[str, Any]:
@@ -147,7 +148,7 @@ def tried(rule: NativeOptimizer) -> dict[str, Any]:
         if own_groups:  # it may look for names of the model's, for which it is made again
             given = {name: each.default for name, each in inspect.signature(rule.rule).parameters.items()}
             given |= dict(rule.made_with)
-            return {name: value for name, value in given.items() if _is_number(value)}
+            return {name: value for name, value in given.items() if is_number(value)}
         raise ConfigurationError(f"{rule!r} cannot be made: {error}") from error
     tensors = [each for group in optimizer.param_groups for each in group[PARAMETERS]]
     closure = _closure_of(optimizer, repr(rule))
@@ -165,16 +166,16 @@ def tried(rule: NativeOptimizer) -> dict[str, Any]:
         except Exception as error:
             raise ConfigurationError(f"{rule!r} cannot do a step: {error}") from error
     numbers = optimizer.param_groups[0].items()
-    return {name: value for name, value in numbers if name != PARAMETERS and _is_number(value)}
+    return {name: value for name, value in numbers if name != PARAMETERS and is_number(value)}
 
 
-def made(rule: NativeOptimizer, named: list[tuple[str, torch.Tensor]], *, some: bool = False) -> Made:
+def made(rule: NativeOptimizer, tensors: list[tuple[str, torch.Tensor]], *, some: bool = False) -> Made:
     """The optimizer of these tensors, or of some of them."""
-    make = _named(rule.rule) if isinstance(rule.rule, str) else rule.rule
+    make = _maker(rule)
     if inspect.isclass(make) and issubclass(make, Made):
-        optimizer = make([tensor for _, tensor in named], **rule.made_with)
+        optimizer = make([tensor for _, tensor in tensors], **rule.made_with)
     elif callable(make) and not inspect.isclass(make):
-        optimizer = make(named, **rule.made_with)
+        optimizer = make(tensors, **rule.made_with)
     else:
         optimizer = None
     if not isinstance(optimizer, Made):
@@ -182,28 +183,22 @@ def made(rule: NativeOptimizer, named: list[tuple[str, torch.Tensor]], *, some: 
             f"{rule.rule!r} is no optimizer: give the name of a class of torch.optim, a class derived from "
             "torch.optim.Optimizer, or a function of [(name, tensor), ...] that gives an optimizer of them"
         )
-    given = {id(tensor): name for name, tensor in named}
+    given = {id(tensor): name for name, tensor in tensors}
     taken = [id(tensor) for group in optimizer.param_groups for tensor in group[PARAMETERS]]
     left_out = [] if some else [name for place, name in given.items() if place not in taken]
     if left_out or not set(taken) <= given.keys():
         also = f", also {left_out[0]!r} if it requires gradients" if left_out else ""
         raise ConfigurationError(
-            f"{rule!r} takes {len(taken)} tensors, and was given {len(named)}: it must move exactly "
+            f"{rule!r} takes {len(taken)} tensors, and was given {len(tensors)}: it must move exactly "
             f"those{also}"
         )
     return optimizer
 
 
-def _named(name: str) -> type[Made]:
-    classes = {
-        word.lower(): kind
-        for word, kind in vars(torch.optim).items()
-        if inspect.isclass(kind) and issubclass(kind, Made) and kind is not Made
-    }
-    if name.lower() not in classes:
-        known = [kind.__name__ for kind in classes.values()]
-        raise ConfigurationError(f"torch.optim has no optimizer {name!r}: {nearest(name, known)}")
-    return classes[name.lower()]
+def _maker(rule: NativeOptimizer) -> Any:
+    """The class or function of a rule, which may be given by name."""
+    own = rule.rule
+    return named("torch.optim", classes_in(torch.optim, Made), own) if isinstance(own, str) else own
 
 
 def _closure_of(optimizer: Made, text: str) -> Callable[[], Callable[[], float]] | None:
@@ -245,7 +240,3 @@ def _own(value: Any) -> Any:
     if isinstance(value, list):
         return [_own(item) for item in value]
     return value
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,12 +1,13 @@
 """Optimizers that a framework brings, used as d5ray's own are: what all frameworks' have in common"""
 
 import copy
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, cast, final
 
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, nearest
 from d5ray.training.optimizers.optimizer import Optimizer, Slots, State
 
 NATIVE = "native"  # in a state: what the framework's optimizer remembers
@@ -192,6 +193,25 @@ class NativeOptimizer(Optimizer):
     def _begun(self, x: Any, slots: Slots) -> State:
         engine = self.engine(x, slots, None)
         return {SLOTS: slots, NATIVE: engine.memory(), ENGINE: engine}
+
+
+def is_number(value: object) -> bool:
+    """True for a setting that a schedule may change."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def classes_in(module: Any, base: type) -> dict[str, Any]:
+    """The classes of a module that are derived from this one, by name."""
+    own = {name: kind for name, kind in vars(module).items() if inspect.isclass(kind) and kind is not base}
+    return {name: kind for name, kind in own.items() if issubclass(kind, base)}
+
+
+def named(place: str, known: Mapping[str, Any], name: str) -> Any:
+    """The optimizer of this name, in any case of letters; raises `ConfigurationError` with the nearest."""
+    found = {each.lower(): kind for each, kind in known.items()}
+    if name.lower() not in found:
+        raise ConfigurationError(f"{place} has no optimizer {name!r}: {nearest(name, known)}")
+    return found[name.lower()]
 
 
 def _cut(memory: Any, part: slice, length: int) -> Any:

@@ -243,7 +243,8 @@ def _checks(kind: type) -> dict[str, Callable[[str, object], None]]:
         name: check
         for base in reversed(kind.__mro__)
         for name, annotation in vars(base).get("__annotations__", {}).items()
-        for check in filter(callable, getattr(annotation, "__metadata__", ()))
+        for check in getattr(annotation, "__metadata__", ())
+        if callable(check)
     }
 
 
