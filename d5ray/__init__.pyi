@@ -72,8 +72,8 @@ from d5ray.simulator import simulate as simulate
 from d5ray.training.batches.batch import Batch as Batch
 from d5ray.training.datasets import Dataset as Dataset
 from d5ray.training.datasets.arrays import from_arrays as from_arrays
-from d5ray.training.datasets.from_torch import from_torch as from_torch
 from d5ray.training.datasets.huggingface import from_huggingface as from_huggingface
+from d5ray.training.datasets.objects import from_torch as from_torch
 from d5ray.training.datasets.tables import from_table as from_table
 from d5ray.training.events.event import Event as Event
 from d5ray.training.optimizers.optimizer import Optimizer as Optimizer

@@ -9,17 +9,24 @@ import numpy as np
 
 from d5ray.checks import check_kind
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.training.datasets.cifar_classes import CIFAR10, CIFAR100_COARSE, CIFAR100_FINE
-from d5ray.training.datasets.cifar_records import Records, read_binary, read_pickled
+from d5ray.training.datasets.cifar_records import (
+    CIFAR10,
+    CIFAR100_COARSE,
+    CIFAR100_FINE,
+    Records,
+    read_binary,
+    read_pickled,
+)
 from d5ray.training.datasets.dataset import Dataset, Split
-from d5ray.training.datasets.download import fetch
-from d5ray.training.datasets.pixels import checked_labels, scaled
 from d5ray.training.datasets.published_files import (
     check_published,
+    checked_labels,
+    fetch,
     find,
     folders_of,
     missing,
     missing_error,
+    scaled,
     unfit,
     unreadable,
 )

@@ -6,13 +6,9 @@ from d5ray.training.transformations.composition import (
     shape_after,
     transformed,
 )
-from d5ray.training.transformations.crop import CentreCrop, Crop
-from d5ray.training.transformations.cutout import Cutout
-from d5ray.training.transformations.flip import RandomFlip
-from d5ray.training.transformations.normalize import Normalize
+from d5ray.training.transformations.images import CentreCrop, Crop, Cutout, RandomFlip, Resize
+from d5ray.training.transformations.normalize import Normalize, ScalePixels
 from d5ray.training.transformations.replicate import ReplicateBatch
-from d5ray.training.transformations.resize import Resize
-from d5ray.training.transformations.scale_pixels import ScalePixels
 from d5ray.training.transformations.transformation import Sampled, Transformation
 
 __all__ = [

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.trees import Tree, form_of, is_inner, leaves, mapped
 from d5ray.training.batches import sample_randomness
-from d5ray.training.transformations.scale_pixels import ScalePixels
+from d5ray.training.transformations.normalize import ScalePixels
 from d5ray.training.transformations.transformation import Sampled, Shape, Transformation
 
 Transformations = tuple[Transformation, ...]

@@ -14,7 +14,7 @@ from d5ray.metrics.definitions.asynchrony import ConsensusDistance
 from d5ray.metrics.definitions.utilisation import MODEL_FLOPS, PEAK, TOKENS
 from d5ray.metrics.judge.criteria import Criterion, Metric
 from d5ray.names.kits import brought
-from d5ray.training.events.inference import INFERENCE_TIME
+from d5ray.training.events.evaluations import INFERENCE_TIME
 
 CONTENDERS = ("ours", "base", "contender")  # fields of a metric that name one
 OF_NODES = (

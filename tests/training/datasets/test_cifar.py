@@ -13,8 +13,8 @@ import pytest
 
 from d5ray.errors import DataError
 from d5ray.training.datasets import Dataset, load_dataset
-from d5ray.training.datasets.cifar_classes import CIFAR100_COARSE, CIFAR100_FINE
-from d5ray.training.datasets.published import CHECKSUMS
+from d5ray.training.datasets.cifar_records import CIFAR100_COARSE, CIFAR100_FINE
+from d5ray.training.datasets.published_files import CHECKSUMS
 
 RNG = np.random.default_rng(10)
 COUNTS = {

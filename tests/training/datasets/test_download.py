@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from d5ray.errors import DataError
-from d5ray.training.datasets import download, load_dataset
-from d5ray.training.datasets.published import ADDRESSES, CHECKSUMS
+from d5ray.training.datasets import load_dataset, published_files
+from d5ray.training.datasets.published_files import ADDRESSES, CHECKSUMS
 
 NAMES = list(CHECKSUMS["mnist"])
 
@@ -125,7 +125,7 @@ def test_a_failed_download_leaves_nothing_behind(
         server.cut_off = last
     elif failure == "silence":
         server.silent = last
-        monkeypatch.setattr(download, "TIMEOUT_SECONDS", 0.2)
+        monkeypatch.setattr(published_files, "TIMEOUT_SECONDS", 0.2)
     else:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -10,7 +10,7 @@ import pytest
 
 from d5ray.errors import DataError
 from d5ray.training.datasets import load_dataset
-from d5ray.training.datasets.published import CHECKSUMS
+from d5ray.training.datasets.published_files import CHECKSUMS
 
 RNG = np.random.default_rng(3)
 IMAGES = {

@@ -15,7 +15,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.kits.workloads.losses.default_boxes import DefaultBoxes
 from d5ray.kits.workloads.metrics.average_precision import Boxes
 from d5ray.recipes.engine.parsing.measured import check_measured
-from d5ray.training.events.quality import Pieces
+from d5ray.training.events.evaluations import Pieces
 
 
 class SquaredError(d5.Loss):

@@ -6,7 +6,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.kits.workloads.metrics.qualities import AREA
-from d5ray.training.events.quality import Pieces, Quality
+from d5ray.training.events.evaluations import Pieces, Quality
 
 Array = np.ndarray[Any, Any]
 

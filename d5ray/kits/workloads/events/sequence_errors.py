@@ -9,7 +9,7 @@ import numpy.typing as npt
 from d5ray.errors import ConfigurationError
 from d5ray.kits.workloads.losses.ctc_loss import CTCLoss
 from d5ray.kits.workloads.metrics.qualities import ERROR_RATE
-from d5ray.training.events.quality import Pieces, Quality
+from d5ray.training.events.evaluations import Pieces, Quality
 
 
 @final
