@@ -68,10 +68,9 @@ class Piecewise(Schedule):
         return tuple(sorted(self.values))
 
 
-@final
 @dataclass(frozen=True)
-class Cosine(Schedule):
-    """final + ½ (start − final) (1 + cos(π t / length)), and final afterwards   (arXiv:1608.03983)."""
+class _Way(Schedule):
+    """A way from one value to another, where it stays."""
 
     start: float
     length: int
@@ -79,39 +78,39 @@ class Cosine(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_way(self.start, self.length, self.final)
+        check_rate("start", self.start, zero=True)
+        check_count("length", self.length)
+        check_rate("final", self.final, zero=True)
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        return (self.length,)
+
+
+@final
+@dataclass(frozen=True)
+class Cosine(_Way):
+    """final + ½ (start − final) (1 + cos(π t / length)), and final afterwards   (arXiv:1608.03983)."""
 
     def value(self, time: int) -> float:
         share = min(time, self.length) / self.length
         return self.final + 0.5 * (self.start - self.final) * (1 + math.cos(math.pi * share))
 
-    @property
-    def changes(self) -> tuple[int, ...]:
-        return (self.length,)
-
 
 @final
 @dataclass(frozen=True)
-class Polynomial(Schedule):
+class Polynomial(_Way):
     """final + (start − final) (1 − t / length)^power, and final afterwards; power 1 is a straight line."""
 
-    start: float
-    length: int
-    final: float = 0.0
     power: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_way(self.start, self.length, self.final)
         check_rate("power", self.power)
 
     def value(self, time: int) -> float:
         left = 1 - min(time, self.length) / self.length
         return self.final + (self.start - self.final) * math.pow(left, self.power)
-
-    @property
-    def changes(self) -> tuple[int, ...]:
-        return (self.length,)
 
 
 @final
@@ -264,12 +263,6 @@ class Computed(Schedule):
 def never(schedule: Schedule, steps: int, epochs: int) -> tuple[int, ...]:
     """The planned changes that a run of that many steps, in that many epochs, does not reach."""
     return tuple(time for time in schedule.changes if time > (epochs if schedule.unit == "epoch" else steps))
-
-
-def _check_way(start: float, length: int, final: float) -> None:
-    check_rate("start", start, zero=True)
-    check_count("length", length)
-    check_rate("final", final, zero=True)
 
 
 def _half_cosine(begin: float, end: float, share: float) -> float:
