@@ -23,7 +23,7 @@ class ArrayPass:
     """
 
     def __init__(self, xp: Any, steps: Sequence[Step], observer: Observer | None) -> None:
-        self._xp, self._steps = xp, tuple(steps)
+        self._xp, self._steps = xp, tuple((step, any(step.wants)) for step in steps)
         self._places = {
             name: place for step in steps for name, place in zip(step.node.inputs, step.inputs, strict=True)
         }
@@ -33,25 +33,17 @@ class ArrayPass:
         else:
             self._forward, self._backward = _watched(observer)
 
-    def forward(self, values: list[Array | None]) -> None:
-        """Fill in what the steps make; values (places,) hold what comes from outside."""
-        xp, call = self._xp, self._forward
-        for step in self._steps:
-            made = call(xp, step, [values[place] for place in step.inputs])
-            for place, value in zip(step.outputs, made, strict=False):
-                if place:
-                    values[place] = value
-            for place in step.frees:
-                values[place] = None
+    def forward(self, values: list[Array | None]) -> list[Taped]:
+        """Fill in what the steps make, and give a tape of what the backward pass needs.
 
-    def forward_with_tape(self, values: list[Array | None]) -> list[Taped]:
-        """The forward pass with a tape of what the backward pass needs."""
+        values (places,) hold what comes from outside.
+        """
         xp, call = self._xp, self._forward
         tape: list[Taped] = []
-        for step in self._steps:
+        for step, differentiated in self._steps:
             given = [values[place] for place in step.inputs]
             made = call(xp, step, given)
-            if step.differentiated:
+            if differentiated:
                 tape.append((step, given, made))
             for place, value in zip(step.outputs, made, strict=False):
                 if place:

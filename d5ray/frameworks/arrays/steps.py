@@ -33,11 +33,6 @@ class Step:
     wants: tuple[int, ...]
     complete: tuple[str, ...]
 
-    @property
-    def differentiated(self) -> bool:
-        """True if some input gets a gradient."""
-        return any(self.wants)
-
 
 @final
 class Places:

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from d5ray.checks import check_count, check_kind, check_names
 from d5ray.errors import DataError
 from d5ray.networks.executors.trees import Tree, leaves, mapped
+from d5ray.training.datasets.numbers import PIXELS, place_of
 from d5ray.training.datasets.samples import IGNORED, Labels, Samples, Shape
 
-FLOAT32, INT64, UINT8 = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.uint8)
+FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
 MOST_CLASSES = 10_000_000  # that are named by their numbers
 
 
@@ -46,7 +47,7 @@ class Split(Samples):
 
     def __post_init__(self) -> None:
         for place, array in leaves(self.inputs):
-            _check_array(f"inputs{place}", array, (FLOAT32, INT64, UINT8))
+            _check_array(f"inputs{place}", array, (FLOAT32, INT64, PIXELS))
         _check_array("labels", self.labels, (INT64, FLOAT32))
         for place, array in leaves(self.inputs):
             if len(array) != len(self.labels):
@@ -58,7 +59,7 @@ class Split(Samples):
             lowest = np.where(self.labels == IGNORED, 0, self.labels)
             if lowest.min() < 0:
                 raise DataError(
-                    f"labels{_place(self.labels, lowest.argmin())} is {lowest.min()}, expected 0 or "
+                    f"labels{place_of(self.labels, lowest.argmin())} is {lowest.min()}, expected 0 or "
                     f"more: number the classes from 0; {IGNORED} is for labels that the loss ignores"
                 )
 
@@ -68,7 +69,7 @@ class Split(Samples):
     @property
     def in_memory(self) -> bool:  # type: ignore[override]
         """True if samples are trained on as they lie in memory; pixels are not."""
-        return all(array.dtype != UINT8 for _, array in leaves(self.inputs))
+        return all(array.dtype != PIXELS for _, array in leaves(self.inputs))
 
     @property
     def sample_shape(self) -> Shape:  # type: ignore[override]
@@ -164,7 +165,7 @@ class Dataset:
                 f"{part} samples of shape {split.sample_shape}, expected one shape: make them equal"
             )
         if split.highest_label >= len(self.classes) and split.labels.max(initial=-1) >= len(self.classes):
-            where = _place(split.labels, split.labels.argmax())
+            where = place_of(split.labels, split.labels.argmax())
             raise DataError(
                 f"data set {self.name!r}: {part}.labels{where} is {split.labels.max()}, expected less "
                 f"than the number of classes, {len(self.classes)}: name every class, or mend the label"
@@ -219,11 +220,6 @@ def class_names(classes: object) -> tuple[str, ...]:
         check_count("classes", classes, high=MOST_CLASSES)
         return tuple(map(str, range(int(classes))))
     return check_names("classes", classes, "a tuple of the classes' names, or their number")
-
-
-def _place(array: npt.NDArray[Any], flat: Any) -> str:
-    """`[3]` or `[3, 5]`, for the flat-th number of an array."""
-    return str([int(at) for at in np.unravel_index(int(flat), array.shape)])
 
 
 def _check_array(name: str, array: object, kinds: tuple[np.dtype[Any], ...]) -> None:

@@ -55,12 +55,12 @@ def broad(name: str, found: Array) -> np.dtype[Any]:
 def found_as(name: str, found: Array, kind: np.dtype[Any]) -> Array:
     """The numbers as this type, C-contiguous; raises `DataError` for those that it cannot hold, and NaN."""
     if kind == BROAD["i"] and found.dtype.kind == "u" and found.size and int(found.max()) > 2**63 - 1:
-        raise DataError(f"{name}{_place(found, found.argmax())} is {found.max()}, expected less than 2⁶³")
+        raise DataError(f"{name}{place_of(found, found.argmax())} is {found.max()}, expected less than 2⁶³")
     with np.errstate(over="ignore"):  # told below
         numbers: Array = found.astype(kind, order="C", copy=False)
     if kind.kind == "f" and (at := first_not_finite(numbers)) is not None:
         raise DataError(
-            f"{name}{_place(found, at)} is {found.reshape(-1)[at]}, expected a finite number that float32 "
+            f"{name}{place_of(found, at)} is {found.reshape(-1)[at]}, expected a finite number that float32 "
             "can hold: fill, mend or leave out such samples"
         )
     return numbers
@@ -128,7 +128,7 @@ def first_not_finite(numbers: Array) -> int | None:
     return None
 
 
-def _place(array: Array, flat: Any) -> str:
+def place_of(array: Array, flat: Any) -> str:
     """`[3]` or `[3, 5]` for the flat-th number of an array, which has no axis where that is empty."""
     return str([int(at) for at in np.unravel_index(int(flat), array.shape)]) if array.ndim else ""
 

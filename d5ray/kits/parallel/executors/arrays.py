@@ -82,7 +82,7 @@ class ArrayPieceExecutor(PieceExecutor):
         sloped = self.pieces[chunk].differentiated
         with self._library.computing():
             values = built.values(inputs, self._held)
-            tape = built.passed.forward_with_tape(values)
+            tape = built.passed.forward(values)
             outputs = {name: self._xp.asarray(values[place]) for name, place in built.wanted}
             for name, place in built.state if replacing else ():
                 self._held[name][...] = values[place]
