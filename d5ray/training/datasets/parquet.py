@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from d5ray.checks import check_count, check_items, check_names
-from d5ray.errors import ConfigurationError, D5Error, DataError, first_line
+from d5ray.errors import ConfigurationError, DataError
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.row_groups import RowGroups
 from d5ray.training.datasets.samples import Array, Classified, Labels, Shape
 from d5ray.training.datasets.splitting import with_test
-from d5ray.training.datasets.table_columns import content_of, labels_of
+from d5ray.training.datasets.table_columns import content_of, labels_of, rows_of
 
 CACHE_BYTES = 1 << 28
 
@@ -83,21 +83,8 @@ class Parquet(Classified):
     def take(self, indices: npt.NDArray[np.int64]) -> tuple[Array, Labels]:
         inputs = np.empty((len(indices), *self.sample_shape), self._content.dtype)
         for places, columns in self._groups.rows(indices):
-            try:
-                inputs[places] = self._content.array(columns)
-            except (ValueError, DataError) as error:
-                raise self._named(indices[places]) from error
+            inputs[places] = rows_of(self._content, columns, self._groups.path, indices[places])
         return inputs, self._labels[indices]
-
-    def _named(self, indices: npt.NDArray[np.int64]) -> DataError:
-        """The error for the first of these rows that cannot be read."""
-        for index in indices:
-            for _, columns in self._groups.rows(np.array([index])):
-                try:
-                    self._content.array(columns)
-                except (ValueError, D5Error) as error:
-                    return DataError(f"{self._groups.path}, row {index}: {first_line(error)}")
-        return DataError(f"{self._groups.path}: rows {indices.tolist()} cannot be read together")
 
     def add_to(self, digest: "hashlib._Hash", part: str) -> None:
         """Columns, row groups with their rows and bytes, and the labels; not what the inputs hold."""

@@ -1,14 +1,16 @@
 """Columns of a table as samples: their contents, and the arrays that they become"""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
 
-from d5ray.errors import ConfigurationError
+from d5ray.errors import ConfigurationError, DataError, first_line
 from d5ray.training.datasets.image_files import decoded, image_shape
+from d5ray.training.datasets.numbers import PIXELS
 from d5ray.training.datasets.samples import Array, Shape
 
 FLOAT32 = np.dtype(np.float32)
@@ -65,7 +67,7 @@ class Several(Content):
 @final
 @dataclass(frozen=True)
 class RawBytes(Content):
-    """Bytes that are the numbers 0..255 of a sample, scaled to 0..1."""
+    """Bytes that are the numbers 0..255 of a sample, scaled to 0..1 unless they stay uint8."""
 
     shape: Shape
     dtype: np.dtype[Any] = FLOAT32
@@ -76,8 +78,8 @@ class RawBytes(Content):
         for value in values:
             if len(value) != expected:
                 raise ValueError(f"found {len(value)} bytes, expected {expected}, {self.shape}")
-        flat = np.frombuffer(b"".join(values), np.uint8).astype(np.float32)
-        return flat.reshape(len(values), *self.shape) / np.float32(255)
+        found = np.frombuffer(b"".join(values), np.uint8).reshape(len(values), *self.shape)
+        return found.copy() if self.dtype == PIXELS else found.astype(np.float32) / np.float32(255)
 
 
 @final
@@ -93,6 +95,19 @@ class Images(Content):
         for place, value in enumerate(columns[0]):
             found[place] = decoded(_bytes(value), self.shape, "the image")
         return found
+
+
+def rows_of(content: Content, columns: list[pa.Array], where: str, numbers: Sequence[int] | Array) -> Array:
+    """The rows (n, *shape) of these columns; raises `DataError` with the number of the first wrong one."""
+    try:
+        return content.array(columns)
+    except (ValueError, DataError) as error:
+        for at, number in enumerate(numbers):
+            try:
+                content.array([column[at : at + 1] for column in columns])
+            except (ValueError, DataError) as own:
+                raise DataError(f"{where}, row {number}: {first_line(own)}") from error
+        raise DataError(f"{where}: {first_line(error)}") from error
 
 
 def content_of(

@@ -13,7 +13,7 @@ from d5ray.training.datasets.arrays import from_arrays
 from d5ray.training.datasets.dataset import Dataset, class_names
 from d5ray.training.datasets.numbers import PIXELS
 from d5ray.training.datasets.samples import Array, Shape
-from d5ray.training.datasets.table_columns import Content, Numbers, RawBytes, content_of, labels_of
+from d5ray.training.datasets.table_columns import Content, Numbers, RawBytes, content_of, labels_of, rows_of
 
 
 def from_table(
@@ -70,7 +70,8 @@ def from_table(
                 raise DataError("train: found no rows, expected at least one sample: add some")
             content = _kept_as_bytes(content_of(columns, [row[:1] for row in rows], shape, size, channels))
         y, names = _labels(part, labels, _joined(found.column(labels)), names)
-        pairs[part] = (_inputs(part, columns, rows, content), y)
+        which = f"column {columns[0]!r}" if len(columns) == 1 else f"columns {', '.join(columns)}"
+        pairs[part] = rows_of(content, rows, f"{part}, {which}", range(len(found))), y
     x, y = pairs.pop("train")
     return from_arrays(x, y, **pairs, classes=names, name=name, split_seed=split_seed)
 
@@ -110,26 +111,7 @@ def _columns(table: pa.Table, inputs: str | Iterable[str] | None, labels: object
 def _kept_as_bytes(content: Content) -> Content:
     if isinstance(content, Numbers) and content.pixels:
         return replace(content, dtype=PIXELS, pixels=False)
-    return content
-
-
-def _inputs(part: str, columns: tuple[str, ...], rows: list[pa.Array], content: Content) -> Array:
-    where = f"{part}, column {columns[0]!r}" if len(columns) == 1 else f"{part}, columns {', '.join(columns)}"
-    try:
-        return _array(content, rows)
-    except (ValueError, DataError) as error:
-        for number in range(len(rows[0])):
-            try:
-                _array(content, [row[number : number + 1] for row in rows])
-            except (ValueError, DataError) as own:
-                raise DataError(f"{where}, row {number}: {first_line(own)}") from error
-        raise DataError(f"{where}: {first_line(error)}") from error
-
-
-def _array(content: Content, rows: list[pa.Array]) -> Array:
-    if isinstance(content, RawBytes):
-        return (content.array(rows) * 255).round().astype(np.uint8)
-    return content.array(rows)
+    return replace(content, dtype=PIXELS) if isinstance(content, RawBytes) else content
 
 
 def _labels(
@@ -146,7 +128,7 @@ def _labels(
         if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
             return labels_of(column, names)
         content = content_of((name,), [column[:1]], None, None, 3)
-        return _array(content, [column]), names
+        return content.array([column]), names
     except (ValueError, DataError, ConfigurationError) as error:
         raise DataError(f"{where}: {first_line(error)}") from error
 
