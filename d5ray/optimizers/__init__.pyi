@@ -49,6 +49,7 @@ from d5ray.training.optimizers.adam import NAdam as NAdam
 from d5ray.training.optimizers.deep500_rules import ThreeStepOptimizer as ThreeStepOptimizer
 from d5ray.training.optimizers.deep500_rules import UpdateRuleOptimizer as UpdateRuleOptimizer
 from d5ray.training.optimizers.gradient_descent import SGD as SGD
+from d5ray.training.optimizers.gradient_descent import Lion as Lion
 from d5ray.training.optimizers.gradient_descent import Momentum as Momentum
 from d5ray.training.optimizers.gradient_descent import Nesterov as Nesterov
 from d5ray.training.optimizers.gradient_transformations import ClipNorm as ClipNorm
@@ -57,7 +58,6 @@ from d5ray.training.optimizers.gradient_transformations import WeightDecay as We
 from d5ray.training.optimizers.layerwise import LAMB as LAMB
 from d5ray.training.optimizers.layerwise import LARS as LARS
 from d5ray.training.optimizers.lbfgs import LBFGS as LBFGS
-from d5ray.training.optimizers.lion import Lion as Lion
 from d5ray.training.optimizers.muon import Muon as Muon
 from d5ray.training.optimizers.native import NativeOptimizer as NativeOptimizer
 from d5ray.training.optimizers.scheduled import Scheduled as Scheduled

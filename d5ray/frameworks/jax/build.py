@@ -108,12 +108,13 @@ def _made(model: Any, options: Options, seed: int) -> Any:
 def _of_flax(made: Any, sample_shape: Any, seed: int) -> tuple[OpenedModel, Any]:
     from flax import nnx  # noqa: PLC0415 - the model has it
 
-    from d5ray.frameworks.jax import linen, nnx_model  # noqa: PLC0415 - import it
+    from d5ray.frameworks.jax import nnx_model  # noqa: PLC0415 - imports it
+    from d5ray.frameworks.jax.function_model import LinenApply, first_variables  # noqa: PLC0415
 
     if isinstance(made, nnx.Module):
         return nnx_model.opened(nnx.clone(made)), None
-    init = functools.partial(linen.first_variables, made)
-    return _of_functions(init, linen.LinenApply(made), sample_shape, seed)
+    init = functools.partial(first_variables, made)
+    return _of_functions(init, LinenApply(made), sample_shape, seed)
 
 
 def _of_equinox(made: Any, state: Any) -> OpenedModel:

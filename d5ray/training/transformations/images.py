@@ -100,9 +100,19 @@ class CentreCrop(_Piece):
         return self
 
 
+class _Augmentation(Transformation):
+    """A change of images at random, which keeps their shape; test samples stay as they are."""
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return image_shape(self, shape)
+
+    def at_test(self) -> None:
+        return None
+
+
 @final
 @dataclass(frozen=True)
-class Cutout(Transformation):
+class Cutout(_Augmentation):
     """Sets a square of size × size pixels of an image (C, H, W) to `fill`; test samples stay as they are.
 
     The square's centre may be any pixel, so that a part of it may lie outside of the image.
@@ -116,9 +126,6 @@ class Cutout(Transformation):
         check_count("size", self.size)
         check_number("fill", self.fill, low=-np.inf, low_included=False)
 
-    def output_shape(self, shape: Shape) -> Shape:
-        return image_shape(self, shape)
-
     def apply(self, samples: Sampled) -> Sampled:
         images = samples.inputs.copy()  # (n, C, H, W)
         height, width = images.shape[2:]
@@ -129,13 +136,10 @@ class Cutout(Transformation):
             )
         return samples.with_inputs(images)
 
-    def at_test(self) -> None:
-        return None
-
 
 @final
 @dataclass(frozen=True)
-class RandomFlip(Transformation):
+class RandomFlip(_Augmentation):
     """Mirrors an image (C, H, W) left to right with this probability; test samples stay as they are."""
 
     probability: float = 0.5
@@ -146,17 +150,11 @@ class RandomFlip(Transformation):
                 f"probability is {shown(self.probability)}: it must be a number from 0 to 1"
             )
 
-    def output_shape(self, shape: Shape) -> Shape:
-        return image_shape(self, shape)
-
     def apply(self, samples: Sampled) -> Sampled:
         images = samples.inputs.copy()  # (n, C, H, W)
         mirrored = np.flatnonzero(samples.uniform(1)[:, 0] < self.probability)
         images[mirrored] = samples.inputs[mirrored, :, :, ::-1]
         return samples.with_inputs(images)
-
-    def at_test(self) -> None:
-        return None
 
 
 @final
