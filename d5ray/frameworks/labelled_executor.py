@@ -9,7 +9,7 @@ import numpy as np
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.initial_values import labelled_network
 from d5ray.networks.executors.array_library import ArrayLibrary
-from d5ray.networks.executors.evaluation import evaluated, judged, samples_at_once
+from d5ray.networks.executors.evaluation import Judged, evaluated, judged
 from d5ray.networks.executors.executor import Evaluation, Executor, FlatExecutor
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.gradient_buckets import OnReady
@@ -78,13 +78,10 @@ class LabelledExecutor(Executor):
         return outputs, within
 
     def evaluate(self, inputs: Array, labels: Array) -> Evaluation:
-        return evaluated(
-            lambda given, truth: judged(self.loss, self.inference(given), truth),
-            self.loss,
-            inputs,
-            labels,
-            samples_at_once(inputs, labels.size),
-        )
+        def judge(given: Array, truth: Array) -> Judged:
+            return judged(self.loss, self.inference(given), truth)
+
+        return evaluated(judge, self.loss, inputs, labels)
 
     def random_state(self) -> Array:
         return np.array([self.inner.passes()], np.int64).view(np.uint8)

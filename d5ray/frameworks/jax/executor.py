@@ -14,7 +14,7 @@ from d5ray.frameworks.jax.model import OpenedModel
 from d5ray.frameworks.jax.passes import passes_of
 from d5ray.frameworks.jax.tree_layout import is_trained
 from d5ray.frameworks.numpy.library import NumPy
-from d5ray.networks.executors.evaluation import Judged, evaluated, samples_at_once
+from d5ray.networks.executors.evaluation import Judged, evaluated
 from d5ray.networks.executors.executor import Evaluation, Executor
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.gradient_buckets import OnReady
@@ -102,9 +102,7 @@ class JaxExecutor(Executor):
 
     def evaluate(self, inputs: Array, labels: Array) -> Evaluation:
         self._check_labels(labels)
-        counted = labels.size if self.loss.classifies else len(labels)
-        batch = samples_at_once(inputs, counted)
-        return evaluated(self._judged, self.loss, inputs, labels, batch)
+        return evaluated(self._judged, self.loss, inputs, labels)
 
     def _judged(self, inputs: Array, labels: Array) -> Judged:
         with self._computing():

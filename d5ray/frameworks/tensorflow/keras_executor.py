@@ -11,7 +11,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.frameworks.numpy.library import NumPy
 from d5ray.frameworks.tensorflow.keras_models import named
 from d5ray.frameworks.tensorflow.losses import compared, scores_of
-from d5ray.networks.executors.evaluation import Judged, evaluated, samples_at_once
+from d5ray.networks.executors.evaluation import Judged, evaluated
 from d5ray.networks.executors.executor import Evaluation, Executor
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.gradient_buckets import OnReady
@@ -102,8 +102,7 @@ class KerasExecutor(Executor):
         return float(loss)
 
     def evaluate(self, inputs: Array, labels: Array) -> Evaluation:
-        counted = labels.size if self.loss.classifies else len(labels)
-        return evaluated(self._judged, self.loss, inputs, labels, samples_at_once(inputs, counted))
+        return evaluated(self._judged, self.loss, inputs, labels)
 
     @property
     def _flat(self) -> FlatBuffers:

@@ -26,7 +26,7 @@ from d5ray.frameworks.torch.network_module import own_names
 from d5ray.frameworks.torch.precision import LossScale, PassPrecision
 from d5ray.frameworks.torch.shared_memory import check_memory
 from d5ray.frameworks.torch.trained_tensors import TrainedTensors, learning_parts, reached_from
-from d5ray.networks.executors.evaluation import Judged, evaluated, samples_at_once
+from d5ray.networks.executors.evaluation import Judged, evaluated
 from d5ray.networks.executors.executor import Evaluation, Executor, FlatExecutor
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.gradient_buckets import OnReady
@@ -281,11 +281,9 @@ class TorchExecutor(Executor):
         return self._counting
 
     def evaluate(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Evaluation:
-        counted = labels.size if self.loss.classifies else len(labels)
         loss = self.counting(self.loss, inputs, labels)
         with self._evaluating():
-            batch = samples_at_once(inputs, counted)
-            return evaluated(self._judged, loss, inputs, labels, batch)
+            return evaluated(self._judged, loss, inputs, labels)
 
     def _judged(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Judged:
         truth = self._tensor(labels)

@@ -20,8 +20,9 @@ LABELS_AT_ONCE = 1024  # so that a large test split fits the memory
 BYTES_AT_ONCE = 1 << 24  # of inputs: what the network makes of them is a multiple
 
 
-def evaluated(judge: Judge, loss: Loss, inputs: Array, labels: Array, batch: int) -> Evaluation:
-    """The evaluation of all samples, that many at a time."""
+def evaluated(judge: Judge, loss: Loss, inputs: Array, labels: Array) -> Evaluation:
+    """The evaluation of all samples, as many at a time as fit the memory."""
+    batch = samples_at_once(inputs, labels.size if loss.classifies else len(labels))
     total, weights, right, given = 0.0, 0.0, 0, False
     for start in range(0, len(labels), batch):
         truth = labels[start : start + batch]
