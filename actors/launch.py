@@ -24,7 +24,7 @@ from d5ray.failures.program_state import as_before
 from d5ray.identity.shadowing import check_shadowing
 from d5ray.metrics.queries.binding import free_at
 from d5ray.metrics.record import store
-from d5ray.training.datasets import Dataset
+from d5ray.training.datasets.dataset import Dataset
 
 NO_FAULTS = Faults()
 

@@ -11,9 +11,10 @@ from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
 from d5ray.kits.laboratory.jobs.agent_rates import whole_batches
-from d5ray.training.datasets import Dataset, load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
+from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.optimizers.gradient_descent import Momentum
-from d5ray.training.samplers import Sampler, ShuffleSampler
+from d5ray.training.samplers.sampler import Sampler, ShuffleSampler
 
 if TYPE_CHECKING:
     from benchmarks.torch_loops import Task

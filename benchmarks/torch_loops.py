@@ -21,8 +21,9 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from d5ray.frameworks.torch import build
-from d5ray.training.datasets import Dataset, Samples
-from d5ray.training.samplers import Sampler
+from d5ray.training.datasets.dataset import Dataset
+from d5ray.training.datasets.samples import Samples
+from d5ray.training.samplers.sampler import Sampler
 
 dist: Any = torch.distributed  # its type stubs lack most of it
 TIMEOUT = timedelta(seconds=120)

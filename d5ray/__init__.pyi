@@ -70,13 +70,13 @@ from d5ray.recipes.engine.run_recipe import run_recipe as run_recipe
 from d5ray.replayer import replay as replay
 from d5ray.simulator import simulate as simulate
 from d5ray.training.batches.batch import Batch as Batch
-from d5ray.training.datasets import Dataset as Dataset
 from d5ray.training.datasets.arrays import from_arrays as from_arrays
+from d5ray.training.datasets.dataset import Dataset as Dataset
 from d5ray.training.datasets.huggingface import from_huggingface as from_huggingface
 from d5ray.training.datasets.objects import from_torch as from_torch
 from d5ray.training.datasets.tables import from_table as from_table
 from d5ray.training.events.event import Event as Event
 from d5ray.training.optimizers.optimizer import Optimizer as Optimizer
-from d5ray.training.samplers import Sampler as Sampler
+from d5ray.training.samplers.sampler import Sampler as Sampler
 from d5ray.training.schedules import Schedule as Schedule
-from d5ray.training.transformations import Transformation as Transformation
+from d5ray.training.transformations.transformation import Transformation as Transformation

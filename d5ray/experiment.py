@@ -49,14 +49,16 @@ from d5ray.operators.loss import Loss
 from d5ray.ops.losses.function_loss import FunctionLoss, as_loss, check_framework
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.training.batches.epochs import BatchSize, check_batch_size, check_fits, times
-from d5ray.training.datasets import Dataset, Split, check_dataset_options, load_dataset, training_samples
+from d5ray.training.datasets.catalogue import check_dataset_options, load_dataset, training_samples
+from d5ray.training.datasets.dataset import Dataset, Split
 from d5ray.training.datasets.samples import IGNORED
 from d5ray.training.events.event import Event, check_hooks
 from d5ray.training.events.user_records import check_metric
 from d5ray.training.optimizers.optimizer import Optimizer
-from d5ray.training.samplers import OrderedSampler, Sampler, ShuffleSampler
+from d5ray.training.samplers.sampler import OrderedSampler, Sampler, ShuffleSampler
 from d5ray.training.stragglers import StragglerDelay, StragglerModel, check_stragglers
-from d5ray.training.transformations import Transformation, check_transformations, shape_after
+from d5ray.training.transformations.composition import check_transformations, shape_after
+from d5ray.training.transformations.transformation import Transformation
 
 ON_FAILURE = ("stop", "continue", "restart", "replace")
 ORPHANS = ("left_out", "taken_over")

@@ -16,7 +16,7 @@ from d5ray.distributed.wire.secret import Secret
 from d5ray.distributed.world import Directory
 from d5ray.experiment import Experiment
 from d5ray.metrics.record.columns import expand
-from d5ray.training.datasets import Dataset
+from d5ray.training.datasets.dataset import Dataset
 from tests.together import together
 
 _runs = itertools.count()

@@ -15,7 +15,7 @@ import d5ray as d5
 from d5ray.dashboards.report.building import built
 from d5ray.dashboards.report.subject import subject_of
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.training.datasets import Dataset, Split
+from d5ray.training.datasets.dataset import Dataset, Split
 from d5ray.training.events.event import POINTS, Hooks
 
 RNG = np.random.default_rng(11)

@@ -30,13 +30,14 @@ from d5ray.networks.executors.executor import Executor
 from d5ray.operators.loss import Loss
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 from d5ray.training.batches.batch import Batch
-from d5ray.training.datasets import Dataset, Split
+from d5ray.training.datasets.dataset import Dataset, Split
 from d5ray.training.events.checkpoint import Checkpoint
 from d5ray.training.events.stopping import StopAfterSteps
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum
-from d5ray.training.samplers import ChoiceSampler, OrderedSampler, ShuffleSampler
+from d5ray.training.samplers.choice import ChoiceSampler
+from d5ray.training.samplers.sampler import OrderedSampler, ShuffleSampler
 from d5ray.training.stragglers import Slowdown
-from d5ray.training.transformations import Crop, RandomFlip
+from d5ray.training.transformations.images import Crop, RandomFlip
 from tests.patience import patience
 
 

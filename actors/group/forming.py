@@ -18,7 +18,7 @@ from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.distributed.checkpoints.rollback import NOTHING
 from d5ray.errors import AgentError
 from d5ray.training.batches.epochs import Epochs
-from d5ray.training.samplers import Sharing
+from d5ray.training.samplers.shards import Sharing
 
 
 @final

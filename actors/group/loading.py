@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from d5ray.experiment import Experiment
 from d5ray.metrics.probes.environment import capture
-from d5ray.training.datasets import Dataset
+from d5ray.training.datasets.dataset import Dataset
 
 MISSING_SECONDS: Final = 0.05  # in which a data set that is not there is noticed
 WAIT_SECONDS: Final = 10.0  # for git, which tells the environment, or a data set

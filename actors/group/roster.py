@@ -29,8 +29,8 @@ from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import AgentError, first_line
-from d5ray.training.datasets import Dataset
-from d5ray.training.samplers import Sharing
+from d5ray.training.datasets.dataset import Dataset
+from d5ray.training.samplers.shards import Sharing
 
 TELL_SECONDS = 5.0  # for an agent that trains to hear what it is told
 

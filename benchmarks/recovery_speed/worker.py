@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from benchmarks.recovery_speed.job import MOMENTUM, RATE
 from benchmarks.recovery_speed.marks import Marks
 from d5ray.frameworks.torch import build
-from d5ray.training.datasets import load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
 
 dist: Any = torch.distributed
 LOOK_SECONDS = 0.02

@@ -26,7 +26,7 @@ from d5ray.kits.laboratory.metrics.simulations import (
     TRAINING_TIME,
     WALL_TIME,
 )
-from d5ray.training.datasets import load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
 from d5ray.training.optimizers.optimizer import Optimizer
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from d5ray.networks.executors.accumulating import AccumulatingExecutor
 from d5ray.networks.executors.executor import Executor
 from d5ray.networks.layers.layer_shapes import Shape
 from d5ray.training.batches.epochs import Epochs
-from d5ray.training.datasets import Dataset
+from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.schedules import Schedule
-from d5ray.training.transformations import shape_after
+from d5ray.training.transformations.composition import shape_after
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from d5ray.frameworks.host import device_name
 from d5ray.networks.executors.executor import Allocate, Executor
 from d5ray.training.arrays import like
 from d5ray.training.optimizers.optimizer import Optimizer
-from d5ray.training.samplers import Sharing
+from d5ray.training.samplers.shards import Sharing
 from d5ray.training.schedules import rate_factor
 
 

@@ -7,9 +7,9 @@ from d5ray.experiment import Experiment
 from d5ray.training.batches.batch import Batch
 from d5ray.training.batches.epochs import Epochs, Position
 from d5ray.training.batches.loader import Loader
-from d5ray.training.datasets import Dataset
+from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.samples import IGNORED
-from d5ray.training.samplers import Shards, Sharing
+from d5ray.training.samplers.shards import Shards, Sharing
 
 
 def loader_of(experiment: Experiment, dataset: Dataset, ahead: int = 0) -> Loader:

@@ -24,7 +24,7 @@ from d5ray.experiment import Experiment
 from d5ray.training.batches.batch import Batch
 from d5ray.training.batches.epochs import Position
 from d5ray.training.batches.loader import pieces_to_test
-from d5ray.training.samplers import Sharing
+from d5ray.training.samplers.shards import Sharing
 
 NS = 1e-9
 Piece = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]  # inputs and labels

@@ -11,8 +11,8 @@ from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.metrics.record.model_state import ModelState
 from d5ray.networks.executors.executor import FlatExecutor
-from d5ray.training.datasets import Dataset
-from d5ray.training.transformations import shape_after
+from d5ray.training.datasets.dataset import Dataset
+from d5ray.training.transformations.composition import shape_after
 
 
 def described(

@@ -39,8 +39,8 @@ from d5ray.metrics.record.model_state import ModelState
 from d5ray.metrics.record.run_clock import RunClock
 from d5ray.training.arrays import use_device_of
 from d5ray.training.batches.epochs import START, Epochs, Position
-from d5ray.training.datasets import Dataset
-from d5ray.training.samplers import Sharing
+from d5ray.training.datasets.dataset import Dataset
+from d5ray.training.samplers.shards import Sharing
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")

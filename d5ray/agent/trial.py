@@ -22,10 +22,10 @@ from d5ray.ops.losses.function_loss import FunctionLoss, ModelLoss
 from d5ray.ops.losses.masked_cross_entropy_loss import MaskedCrossEntropyLoss
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss, check_scores
 from d5ray.training.batches.loader import taken
-from d5ray.training.datasets import Dataset
+from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.events.event import Event
-from d5ray.training.samplers import Draw, Shards
-from d5ray.training.transformations import shape_after, transformed
+from d5ray.training.samplers.shards import Draw, Shards
+from d5ray.training.transformations.composition import shape_after, transformed
 
 SAMPLES: Final = 2  # that are tried, beside the smallest batch that comes
 OF_CLASSES: Final = (SoftmaxCrossEntropyLoss, MaskedCrossEntropyLoss)

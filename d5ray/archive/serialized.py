@@ -49,10 +49,10 @@ from d5ray.training.datasets.samples import Samples
 from d5ray.training.events.event import Event
 from d5ray.training.optimizers.native import NativeOptimizer
 from d5ray.training.optimizers.optimizer import Optimizer
-from d5ray.training.samplers import Sampler
+from d5ray.training.samplers.sampler import Sampler
 from d5ray.training.schedules import Schedule
 from d5ray.training.stragglers import StragglerModel
-from d5ray.training.transformations import Sampled, Transformation
+from d5ray.training.transformations.transformation import Sampled, Transformation
 
 # What an experiment is made of. A file makes nothing else of d5ray: some classes hold code, or run it.
 KINDS: Final = (

@@ -22,7 +22,7 @@ from d5ray.errors import PeerLost
 from d5ray.experiment import Experiment
 from d5ray.metrics.record.schema import table_of
 from d5ray.simulated.sink import DirectSink
-from d5ray.training.datasets import Dataset
+from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.samplers.shards import Sharing
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.simulator import simulate
 from d5ray.testing.differences import Arrays, Differences
-from d5ray.training.datasets import Dataset
+from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.events.event import Event
 from d5ray.training.events.moment import Moment
 

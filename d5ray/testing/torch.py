@@ -16,7 +16,7 @@ from d5ray.networks.executors.trees import mapped
 from d5ray.ops.losses.function_loss import FunctionLoss
 from d5ray.simulator import simulate
 from d5ray.testing.differences import Arrays, Differences
-from d5ray.training.datasets import Dataset
+from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.events.event import Event
 from d5ray.training.events.moment import Moment
 

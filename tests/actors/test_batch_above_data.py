@@ -8,7 +8,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
-from d5ray.training.datasets import load_dataset, training_samples
+from d5ray.training.datasets.catalogue import load_dataset, training_samples
 from tests.wrong_inputs.calls import data, parquet
 
 KNOWN: dict[str, tuple[dict[str, Any], int]] = {  # data sets whose size is known without loading

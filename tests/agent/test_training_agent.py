@@ -20,10 +20,11 @@ from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import AgentError, ConfigurationError, StorageError
 from d5ray.experiment import Experiment
 from d5ray.training.batches.batch import Batch
-from d5ray.training.datasets import Dataset, Split, load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
+from d5ray.training.datasets.dataset import Dataset, Split
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 from d5ray.training.optimizers.optimizer import Optimizer
-from d5ray.training.samplers import OrderedSampler
+from d5ray.training.samplers.sampler import OrderedSampler
 from tests.agents import Rows, agents_in_threads
 from tests.distributed.communicators.collective_costs import costs_of
 from tests.patience import patience

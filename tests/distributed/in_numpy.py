@@ -19,8 +19,8 @@ from d5ray.networks.executors.executor import Allocate, Evaluation, Executor
 from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.slots import Slot
 from d5ray.simulated.group import SimulatedGroup
-from d5ray.training.datasets import Dataset, Split
-from d5ray.training.samplers import Shards
+from d5ray.training.datasets.dataset import Dataset, Split
+from d5ray.training.samplers.shards import Shards
 from tests.agents import Rows
 
 Array = np.ndarray[Any, Any]

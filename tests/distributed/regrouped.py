@@ -9,7 +9,7 @@ from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.checkpoints.rollback import RestartPoint
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
-from d5ray.training.samplers import Sharing
+from d5ray.training.samplers.shards import Sharing
 from tests.agents import Rows, share_of
 from tests.distributed.mortal import DIGITS
 from tests.together import together

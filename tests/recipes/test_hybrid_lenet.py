@@ -8,7 +8,7 @@ import d5ray as d5
 from d5ray.frameworks.initial_values import network_by_name
 from d5ray.recipes import hybrid_lenet
 from d5ray.recipes.engine.recipe import Recipe
-from d5ray.training.datasets import load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
 
 PARTS = (hybrid_lenet.FIXED, hybrid_lenet.MUTABLE, hybrid_lenet.METRICS)
 

@@ -17,7 +17,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.jobs.agent_rates import whole_batches
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.store import list_runs
-from d5ray.training.datasets import load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
 from tests.agents import agents_in_threads
 from tests.conftest import d5ray, marked, started, wait_until
 from tests.kits.laboratory.comparing import job_of

@@ -14,7 +14,7 @@ from d5ray.kits.laboratory.checking.folder import Folder
 from d5ray.kits.laboratory.checking.rows import agreements
 from d5ray.simulated.group import SimulatedGroup
 from d5ray.simulated.newcomers import START_SECONDS
-from d5ray.training.samplers import Sharing
+from d5ray.training.samplers.shards import Sharing
 from tests.distributed.checkpoints.test_changing_sizes import PLANNED, Reference, experiment
 from tests.distributed.regrouped import Regrouped
 

@@ -13,20 +13,11 @@ from hypothesis import strategies as st
 import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.training.batches import sample_randomness
-from d5ray.training.transformations import (
-    CentreCrop,
-    Crop,
-    Cutout,
-    Normalize,
-    RandomFlip,
-    ReplicateBatch,
-    Resize,
-    Sampled,
-    Transformation,
-    at_test,
-    shape_after,
-    transformed,
-)
+from d5ray.training.transformations.composition import at_test, shape_after, transformed
+from d5ray.training.transformations.images import CentreCrop, Crop, Cutout, RandomFlip, Resize
+from d5ray.training.transformations.normalize import Normalize
+from d5ray.training.transformations.replicate import ReplicateBatch
+from d5ray.training.transformations.transformation import Sampled, Transformation
 
 Array = np.ndarray[Any, Any]
 ALL: list[Transformation] = [

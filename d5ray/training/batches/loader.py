@@ -13,7 +13,7 @@ from d5ray.networks.executors.trees import Tree, leaves, mapped
 from d5ray.training.batches.batch import Batch
 from d5ray.training.datasets.dataset import Split
 from d5ray.training.datasets.samples import IGNORED, Labels, Samples, check_taken
-from d5ray.training.samplers import Draw
+from d5ray.training.samplers.shards import Draw
 from d5ray.training.transformations.composition import Transformations, at_test, has_pixels, transformed
 
 PIECE_BYTES = 1 << 26  # of test samples that are read at a time

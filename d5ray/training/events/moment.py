@@ -6,8 +6,9 @@ from typing import Any, Protocol, final
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.executor import Evaluation, Executor
 from d5ray.training.batches.batch import Batch
-from d5ray.training.datasets import Dataset, Samples
-from d5ray.training.transformations import Transformation
+from d5ray.training.datasets.dataset import Dataset
+from d5ray.training.datasets.samples import Samples
+from d5ray.training.transformations.transformation import Transformation
 
 
 class RunStorage(Protocol):

@@ -6,8 +6,8 @@ from typing import Any
 from d5ray.experiment import Experiment
 from d5ray.metrics.judge.comparable import DATA
 from d5ray.recipes.engine.parsing.fixed import Fixed
-from d5ray.training.datasets import Dataset, load_dataset
-from d5ray.training.datasets.catalogue import is_made
+from d5ray.training.datasets.catalogue import is_made, load_dataset
+from d5ray.training.datasets.dataset import Dataset
 
 
 def data_of(held: Fixed, make: Callable[[], Any]) -> dict[str, str]:

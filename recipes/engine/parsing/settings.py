@@ -19,10 +19,10 @@ from d5ray.recipes.engine.parsing.texts import called, written
 from d5ray.training.events.event import Event
 from d5ray.training.optimizers.native import NativeOptimizer
 from d5ray.training.optimizers.optimizer import Optimizer
-from d5ray.training.samplers import Sampler
+from d5ray.training.samplers.sampler import Sampler
 from d5ray.training.schedules import Schedule
 from d5ray.training.stragglers import StragglerModel
-from d5ray.training.transformations import Transformation
+from d5ray.training.transformations.transformation import Transformation
 
 # Keys whose value is a class (or its name) that is made with `<key>_args` and `<key>_kwargs`.
 COMPONENTS: dict[str, type] = {

@@ -14,7 +14,8 @@ import d5ray as d5
 from d5ray.errors import DataError
 from d5ray.networks.executors.trees import leaves
 from d5ray.training.batches.loader import Loader
-from d5ray.training.samplers import OrderedSampler, Shards
+from d5ray.training.samplers.sampler import OrderedSampler
+from d5ray.training.samplers.shards import Shards
 
 # Ray Data warns of its own settings.
 pytestmark = [

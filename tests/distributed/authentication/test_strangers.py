@@ -37,7 +37,8 @@ from d5ray.distributed.wire.secret import Secret
 from d5ray.distributed.wire.wire import Wire
 from d5ray.errors import D5Error, PeerLost
 from d5ray.experiment import Experiment
-from d5ray.training.datasets import Split, load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
+from d5ray.training.datasets.dataset import Split
 from tests.agents import agents_in_threads
 from tests.distributed.shards import HERE, SECRET, THERE, WATCHER, Client, resolved, shard_server
 from tests.distributed.strangers import (

@@ -16,7 +16,7 @@ import d5ray as d5
 from d5ray.distributed.checkpoints.checkpoint import Checkpoints
 from d5ray.errors import AgentError, ConfigurationError, StorageError
 from d5ray.training.batches.batch import Batch
-from d5ray.training.datasets import Dataset, Split
+from d5ray.training.datasets.dataset import Dataset, Split
 from tests.agents import agents_in_threads
 from tests.distributed.every_optimizer import EVERY, SERVERED
 from tests.together import together

@@ -48,7 +48,7 @@ def unwell(x):
 
 
 def data():
-    from d5ray.training.datasets import Split
+    from d5ray.training.datasets.dataset import Split
 
     split = Split(np.ones((50, 4), np.float32), np.zeros(50, np.int64))
     return d5.Dataset("mine", split, split, ("a",))

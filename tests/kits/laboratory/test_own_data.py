@@ -18,7 +18,7 @@ CODE = """
 import numpy as np
 
 import d5ray as d5
-from d5ray.training.datasets import Split
+from d5ray.training.datasets.dataset import Split
 
 
 def made(inputs):

@@ -15,7 +15,7 @@ from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.checkpoints.rollback import RestartPoint
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
-from d5ray.training.datasets import Dataset
+from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.events.event import Event
 from d5ray.training.events.moment import Moment
 from tests.agents import Rows, share_of

@@ -18,7 +18,7 @@ from d5ray.kits.parallel.mesh.mesh import Mesh
 from d5ray.kits.parallel.pipeline.executor import PipelineExecutor
 from d5ray.networks.layers.from_layers import network_from_layers
 from d5ray.networks.zoo import catalogue
-from d5ray.training.datasets import load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
 from tests.agents import Rows, share_of, shares_of
 from tests.kits.parallel.mortal import Death, killed, without
 from tests.together import together

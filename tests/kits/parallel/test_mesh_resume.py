@@ -17,7 +17,7 @@ from d5ray.distributed.checkpoints.folder import CheckpointFolder
 from d5ray.errors import ConfigurationError, StorageError
 from d5ray.frameworks.host import device_name, host_copy, host_view
 from d5ray.frameworks.torch import training_network_of
-from d5ray.training.datasets import Dataset, Split
+from d5ray.training.datasets.dataset import Dataset, Split
 from tests.agents import agents_in_threads
 from tests.together import together
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from d5ray.errors import DataError
 from d5ray.kits.workloads.metrics.average_precision import overlap
-from d5ray.training.datasets import load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
 
 
 def test_a_shape_fills_its_box() -> None:

@@ -13,7 +13,7 @@ from d5ray.errors import ConfigurationError, DataError
 from d5ray.kits.workloads.datasets.clicks import VALUES, drawn
 from d5ray.kits.workloads.datasets.hashing_trick import hashed
 from d5ray.kits.workloads.events.ranking import area_under_curve
-from d5ray.training.datasets import load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
 
 
 def test_clicks_are_drawn_by_their_probabilities() -> None:

@@ -12,7 +12,7 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.kits.workloads.events.play import Environments, Played
 from d5ray.recipes.models import ActorCritic
-from d5ray.training.datasets import load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
 
 
 def summed(played: Played, discount: float, decay: float) -> Any:

@@ -14,7 +14,7 @@ from d5ray.errors import ConfigurationError, DataError
 from d5ray.kits.workloads.datasets.keywords import WORDS, spoken
 from d5ray.kits.workloads.datasets.log_mel import FLOOR, LogMel
 from d5ray.kits.workloads.datasets.speech_commands import read_wav
-from d5ray.training.datasets import load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
 
 
 def mel(hertz: float) -> float:

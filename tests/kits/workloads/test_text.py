@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from d5ray.errors import ConfigurationError, DataError
-from d5ray.training.datasets import Samples, load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
+from d5ray.training.datasets.samples import Samples
 
 
 def bytes_of(split: Samples) -> bytes:

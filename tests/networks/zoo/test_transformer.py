@@ -17,7 +17,7 @@ from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.networks.layers.layers import Dropout, Residual
 from d5ray.networks.zoo.catalogue import network
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
-from d5ray.training.datasets import Dataset, Split
+from d5ray.training.datasets.dataset import Dataset, Split
 
 Array = np.ndarray[Any, Any]
 LOSS = SoftmaxCrossEntropyLoss()

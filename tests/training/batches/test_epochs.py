@@ -12,7 +12,8 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.recipes.engine.parsing import settings
 from d5ray.training.batches.epochs import Epochs, size_at
-from d5ray.training.samplers import Shards, ShuffleSampler
+from d5ray.training.samplers.sampler import ShuffleSampler
+from d5ray.training.samplers.shards import Shards
 
 sizes = st.tuples(st.integers(1, 200), st.integers(1, 5))
 schedules = st.builds(

@@ -12,18 +12,17 @@ import pytest
 from d5ray.errors import ConfigurationError, DataError
 from d5ray.training.batches.batch import Batch
 from d5ray.training.batches.loader import PIECE_SAMPLES, Loader, pieces_to_test
-from d5ray.training.datasets import Dataset, Split, Synthetic, load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
+from d5ray.training.datasets.dataset import Dataset, Split
 from d5ray.training.datasets.samples import Array, Labels, OnDemand
-from d5ray.training.samplers import Shards, ShuffleSampler
-from d5ray.training.transformations import (
-    Crop,
-    Normalize,
-    RandomFlip,
-    ReplicateBatch,
-    Sampled,
-    Transformation,
-    transformed,
-)
+from d5ray.training.datasets.synthetic import Synthetic
+from d5ray.training.samplers.sampler import ShuffleSampler
+from d5ray.training.samplers.shards import Shards
+from d5ray.training.transformations.composition import transformed
+from d5ray.training.transformations.images import Crop, RandomFlip
+from d5ray.training.transformations.normalize import Normalize
+from d5ray.training.transformations.replicate import ReplicateBatch
+from d5ray.training.transformations.transformation import Sampled, Transformation
 from tests.patience import patience
 
 PIPELINE: tuple[Transformation, ...] = (Crop(8, padding=1), RandomFlip(), Normalize(0.3, 0.4))

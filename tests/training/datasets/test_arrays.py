@@ -11,7 +11,8 @@ import torch
 import d5ray as d5
 from d5ray.errors import ConfigurationError, DataError
 from d5ray.training.batches.loader import Loader, pieces_to_test
-from d5ray.training.samplers import Shards, ShuffleSampler
+from d5ray.training.samplers.sampler import ShuffleSampler
+from d5ray.training.samplers.shards import Shards
 
 RNG = np.random.default_rng(23)
 PIXELS = RNG.integers(0, 256, (40, 3, 8, 8), dtype=np.uint8)

@@ -5,7 +5,12 @@ from pathlib import Path
 import pytest
 
 from d5ray.errors import ConfigurationError, DataError
-from d5ray.training.datasets import check_dataset_name, check_dataset_options, dataset_names, load_dataset
+from d5ray.training.datasets.catalogue import (
+    check_dataset_name,
+    check_dataset_options,
+    dataset_names,
+    load_dataset,
+)
 
 
 def test_every_published_name_is_known() -> None:

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from d5ray.errors import DataError
-from d5ray.training.datasets import Dataset, load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
 from d5ray.training.datasets.cifar_records import CIFAR100_COARSE, CIFAR100_FINE
+from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.published_files import CHECKSUMS
 
 RNG = np.random.default_rng(10)

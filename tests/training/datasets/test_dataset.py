@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from d5ray.errors import DataError
-from d5ray.training.datasets import Dataset, Split
+from d5ray.training.datasets.dataset import Dataset, Split
 
 
 def images(count: int, *, seed: int = 1) -> npt.NDArray[np.float32]:

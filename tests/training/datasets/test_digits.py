@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
-from d5ray.training.datasets import Dataset, load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
+from d5ray.training.datasets.dataset import Dataset
 
 
 def rows(data: Dataset) -> np.ndarray:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from d5ray.errors import DataError
-from d5ray.training.datasets import load_dataset, published_files
+from d5ray.training.datasets import published_files
+from d5ray.training.datasets.catalogue import load_dataset
 from d5ray.training.datasets.published_files import ADDRESSES, CHECKSUMS
 
 NAMES = list(CHECKSUMS["mnist"])

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from d5ray.errors import ConfigurationError, DataError
-from d5ray.training.datasets import ImageFolder, load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
+from d5ray.training.datasets.image_folder import ImageFolder
 
 
 def write(

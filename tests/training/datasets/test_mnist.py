@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from d5ray.errors import DataError
-from d5ray.training.datasets import load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
 from d5ray.training.datasets.published_files import CHECKSUMS
 
 RNG = np.random.default_rng(3)

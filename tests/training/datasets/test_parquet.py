@@ -13,7 +13,8 @@ import pytest
 from PIL import Image
 
 from d5ray.errors import ConfigurationError, DataError
-from d5ray.training.datasets import Parquet, load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
+from d5ray.training.datasets.parquet import Parquet
 from tests.together import together
 
 Array = np.ndarray[Any, Any]

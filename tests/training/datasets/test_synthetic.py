@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d5ray.errors import ConfigurationError, DataError
-from d5ray.training.datasets import Dataset, Split, Synthetic, load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
+from d5ray.training.datasets.dataset import Dataset, Split
+from d5ray.training.datasets.synthetic import Synthetic
 
 shapes = st.lists(st.integers(1, 20), min_size=1, max_size=4).map(tuple)
 

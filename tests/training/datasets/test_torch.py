@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 import d5ray as d5
 from d5ray.errors import ConfigurationError, DataError
 from d5ray.training.batches.loader import Loader
-from d5ray.training.samplers import OrderedSampler, Shards
+from d5ray.training.samplers.sampler import OrderedSampler
+from d5ray.training.samplers.shards import Shards
 from tests.training.datasets.test_arrays import equal, trained
 
 Sample = namedtuple("Sample", ["label", "pixels"])

@@ -12,7 +12,8 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError, DataError
 from d5ray.networks.executors.trees import leaves
 from d5ray.training.batches.loader import Loader, pieces_to_test
-from d5ray.training.samplers import Shards, ShuffleSampler
+from d5ray.training.samplers.sampler import ShuffleSampler
+from d5ray.training.samplers.shards import Shards
 
 RNG = np.random.default_rng(29)
 IDS = RNG.integers(0, 9, (30, 4))

@@ -8,18 +8,18 @@ from scipy import stats
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
-from d5ray.training.samplers import (
+from d5ray.training.samplers.bucket import BucketSampler
+from d5ray.training.samplers.choice import ChoiceSampler
+from d5ray.training.samplers.sampler import (
     BlockShuffleSampler,
-    BucketSampler,
-    ChoiceSampler,
+    Indices,
     OrderedSampler,
     Sampler,
-    Shards,
     ShuffleSampler,
-    check_sampler,
-    label_bias,
+    generator,
 )
-from d5ray.training.samplers.sampler import Indices, generator
+from d5ray.training.samplers.shards import Shards
+from d5ray.training.samplers.validation import check_sampler, label_bias
 
 GOOD: list[Sampler] = [
     OrderedSampler(),

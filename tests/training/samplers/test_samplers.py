@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 
 from d5ray.errors import ConfigurationError
 from d5ray.identity.canonical import digest
-from d5ray.training.samplers import (
+from d5ray.training.samplers.bucket import BucketSampler
+from d5ray.training.samplers.choice import ChoiceSampler
+from d5ray.training.samplers.sampler import (
     BlockShuffleSampler,
-    BucketSampler,
-    ChoiceSampler,
-    Draw,
+    Indices,
     OrderedSampler,
     Sampler,
-    Shards,
     ShuffleSampler,
 )
-from d5ray.training.samplers.sampler import Indices
+from d5ray.training.samplers.shards import Draw, Shards
 
 SAMPLERS: tuple[Sampler, ...] = (
     OrderedSampler(),

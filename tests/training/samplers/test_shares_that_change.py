@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import d5ray as d5
 from d5ray.training.batches.epochs import START, BatchSize, Epochs, Position
-from d5ray.training.samplers import Draw, Shards
+from d5ray.training.samplers.shards import Draw, Shards
 
 SAMPLERS = [
     d5.samplers.ShuffleSampler(),

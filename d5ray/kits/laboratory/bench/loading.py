@@ -14,7 +14,8 @@ from d5ray.kits.laboratory.bench.loaded_data import AskedData, LoadingProblem, s
 from d5ray.operators.framework import Call
 from d5ray.training.batches.loader import Loader
 from d5ray.training.datasets.samples import Samples
-from d5ray.training.samplers import Shards, ShuffleSampler
+from d5ray.training.samplers.sampler import ShuffleSampler
+from d5ray.training.samplers.shards import Shards
 
 
 @final

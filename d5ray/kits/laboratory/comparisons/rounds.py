@@ -21,7 +21,7 @@ from d5ray.metrics.judge.summary import STOPPED
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.statistics.sequential_stopping import SequentialStopping
 from d5ray.recipes.engine.recipe import Recipe, Result
-from d5ray.training.datasets import load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
 
 
 def run(job: SideBySide, recipe: Recipe, origin: RunOrigin, address: str | None, quiet: bool) -> Result:

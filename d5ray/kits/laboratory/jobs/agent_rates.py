@@ -11,7 +11,7 @@ from d5ray.experiment import Experiment
 from d5ray.kits.laboratory.comparisons.contenders import RankSeries
 from d5ray.kits.laboratory.metrics.rates import AGENT_STEP_TIME, SAMPLE_RATE
 from d5ray.metrics.definitions.catalogue import SamplesSeen, StepTime
-from d5ray.training.datasets import Dataset, Split
+from d5ray.training.datasets.dataset import Dataset, Split
 
 
 def whole_batches(dataset: Dataset, batch: int) -> Dataset:

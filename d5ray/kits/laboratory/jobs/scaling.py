@@ -28,7 +28,8 @@ from d5ray.kits.laboratory.metrics.simulations import ELAPSED_TIME, TIME_TO_ACCU
 from d5ray.metrics.definitions.catalogue import BytesSent, ExchangeTime, PredictedExchangeTime, TestAccuracy
 from d5ray.metrics.statistics.sequential_stopping import SequentialStopping
 from d5ray.simulator import simulate
-from d5ray.training.datasets import Dataset, load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
+from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.stragglers import Slowdown
 

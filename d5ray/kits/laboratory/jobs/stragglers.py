@@ -15,7 +15,8 @@ from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
 from d5ray.kits.laboratory.jobs import devices
 from d5ray.kits.laboratory.jobs.agent_rates import on_agents, rates, whole_batches
-from d5ray.training.datasets import Dataset, load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
+from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.stragglers import Slowdown
 

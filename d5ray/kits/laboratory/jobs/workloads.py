@@ -16,7 +16,7 @@ from d5ray.metrics.definitions.catalogue import TestAccuracy, TestLoss
 from d5ray.metrics.judge.criteria import Criterion
 from d5ray.networks.executors.executor import Evaluation
 from d5ray.training.optimizers.optimizer import Optimizer
-from d5ray.training.samplers import Shards
+from d5ray.training.samplers.shards import Shards
 
 
 @final

@@ -11,7 +11,7 @@ from d5ray.kits.workloads.losses.default_boxes import DefaultBoxes
 from d5ray.kits.workloads.metrics.average_precision import Boxes, average_precision, overlap
 from d5ray.kits.workloads.metrics.qualities import PRECISION, PRECISION_50
 from d5ray.training.events.evaluations import Pieces, Quality
-from d5ray.training.transformations import CentreCrop, Crop, RandomFlip
+from d5ray.training.transformations.images import CentreCrop, Crop, RandomFlip
 
 Array = np.ndarray[Any, Any]
 

@@ -16,7 +16,8 @@ from d5ray.kits.parallel.mesh.shape import Seat
 from d5ray.networks.layers.from_layers import network_from_layers
 from d5ray.networks.network import Network
 from d5ray.networks.zoo import catalogue
-from d5ray.training.datasets import Dataset, Split, load_dataset
+from d5ray.training.datasets.catalogue import load_dataset
+from d5ray.training.datasets.dataset import Dataset, Split
 from tests.agents import Rows, agents_in_threads, shares_of
 from tests.together import together
 
