@@ -1,7 +1,7 @@
 """Samples read one by one from what holds them, such as a PyTorch `Dataset`, and checked as they are"""
 
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, final
@@ -13,10 +13,10 @@ from d5ray.identity.canonical import digest
 from d5ray.networks.executors.trees import Tree
 from d5ray.training.datasets.fields import Fields
 from d5ray.training.datasets.sample_form import LOOKED_AT, FormedSamples, Read, SampleForm, guarded
-from d5ray.training.datasets.samples import Labels, OnDemand
+from d5ray.training.datasets.samples import Labels
 
 
-class OneByOne(FormedSamples, OnDemand, ABC):
+class OneByOne(FormedSamples):
     """Samples with a number each, of which reading gives one; the first says the shapes and types of all.
 
     A subclass says how many there are, reads one, and then calls `_begin`. Reading is for one thread at a

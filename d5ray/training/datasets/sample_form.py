@@ -1,7 +1,7 @@
 """The shape and the type that all samples have which are read one by one, and a sample put into a batch"""
 
 import hashlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 from d5ray.errors import D5Error, DataError, first_line
 from d5ray.networks.executors.trees import Tree, form_of, is_inner, leaves, mapped
 from d5ray.training.datasets.numbers import BROAD, PIXELS, as_numpy, broad, check_labels, first_not_finite
-from d5ray.training.datasets.samples import Array, Labels, Samples, Shape
+from d5ray.training.datasets.samples import Array, Labels, OnDemand, Shape
 
 Read = tuple[Any, Any]  # inputs and label of one sample, as whatever holds numbers
 T = TypeVar("T")
@@ -139,7 +139,7 @@ class SampleForm:
         check_labels(f"{what}:", labels, classes, numbers)
 
 
-class FormedSamples(Samples, ABC):
+class FormedSamples(OnDemand):
     """Samples that are read as they are needed, of which the first one says the shapes and types of all."""
 
     what: str  # holds them, for errors

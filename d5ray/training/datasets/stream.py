@@ -1,7 +1,7 @@
 """Streams: samples that come one after the other, of which one goes back only by beginning anew"""
 
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from copy import copy
 from functools import partial
@@ -24,7 +24,7 @@ MOST_SAMPLES: Final = 1 << 18
 AT_ONCE: Final = 1024  # samples that are put together at a time
 
 
-class SampleStream(FormedSamples, ABC):
+class SampleStream(FormedSamples):
     """Samples that come in an order of their own; an epoch is as many of them as it has samples.
 
     Sample i of epoch e is the one at place e × length + i. It needs `OrderedSampler`, and agents share it as
@@ -32,11 +32,6 @@ class SampleStream(FormedSamples, ABC):
     """
 
     in_order = True
-
-    @property
-    def inputs(self) -> Tree:
-        """The samples of the first epoch as one array (N, ...), gathered anew at every use."""
-        return self.take(np.arange(len(self)))[0]
 
     @property
     def labels(self) -> Labels:
