@@ -35,8 +35,8 @@ MUTABLE = {
     "executor": d5fw.from_model,
     "executor_kwargs": {"device": d5.CPUDevice()},
     "optimizer": d5.optimizers.Scheduled,
-    "optimizer_args": (d5.optimizers.Adam(0.0015),),
-    "optimizer_kwargs": {"learning_rate": d5.schedules.Cosine(0.0015, 10)},
+    "optimizer_args": (d5.optimizers.Adam(0.001),),
+    "optimizer_kwargs": {"learning_rate": d5.schedules.Cosine(0.001, 10)},
     "distributed": d5.optimizers.ASGD,
     "seed": 1,
 }
