@@ -9,6 +9,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.names import namespaces
+from d5ray.names.kits import missing_kit
 from d5ray.names.renamed import RENAMED
 
 PACKAGE = Path(d5.__file__).parent
@@ -103,3 +104,10 @@ def test_an_unknown_name_is_answered_with_the_nearest(space: str, name: str, mes
 
 def _namespace(folder: Path) -> str:
     return ".".join(folder.relative_to(PACKAGE.parent).parts)
+
+
+def test_a_module_that_a_kit_lacks_is_no_missing_kit() -> None:
+    """A kit whose own import fails is there: to say that it is not would hide why."""
+    assert missing_kit(ModuleNotFoundError(name="d5ray.kits.laboratory")) == "laboratory"
+    for other in ("d5ray.kits.laboratory.jobs", "gymnasium", "d5ray.kits", None):
+        assert not missing_kit(ModuleNotFoundError(name=other))

@@ -218,7 +218,7 @@ def _is_own_module(name: str) -> bool:
         return name.startswith("d5ray.recipes.")
     if name == "__main__":  # of an agent it is Ray's, but what was sent there is the user's
         return True
-    if name.partition(".")[0] in sys.stdlib_module_names | LIBRARIES:
+    if (top := name.partition(".")[0]) in sys.stdlib_module_names or top in LIBRARIES:
         return False
     file = getattr(sys.modules.get(name), "__file__", None)
     return file is None or not _installed(file)

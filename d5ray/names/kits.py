@@ -89,15 +89,20 @@ def answer_to_names_of_before() -> None:
     sys.meta_path.append(_ModulesOfBefore())
 
 
+def missing_kit(error: ModuleNotFoundError) -> str:
+    """The kit whose folder is not there; empty where another module is missing, as one that a kit imports."""
+    place, _, kit = (error.name or "").rpartition(".")
+    return kit if place == KITS else ""
+
+
 @contextmanager
 def kit_needed(by: str) -> Iterator[None]:
     """Raise `ConfigurationError` for a module of a kit that is not there. by: what needs it."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if not (error.name or "").startswith(f"{KITS}."):
+        if not (kit := missing_kit(error)):
             raise
-        kit = str(error.name).split(".")[2]
         raise ConfigurationError(
             f"{by} needs the kit {kit!r}, which this d5ray lacks: install one whose folder d5ray/kits has it"
         ) from error

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, final
 
 from d5ray.names.deep500 import moved
+from d5ray.names.kits import missing_kit
 from d5ray.names.namespaces import TOP, places, public, shown, similar, suggested, table
 from d5ray.names.renamed import RENAMED
 
@@ -51,8 +52,7 @@ def lazily(namespace: str) -> tuple[Callable[[str], Any], Callable[[], list[str]
             try:
                 where = import_module(f"{TOP}.{name}" if module == TOP else module)
             except ModuleNotFoundError as error:
-                place, _, kit = (error.name or "").rpartition(".")
-                if place != f"{TOP}.kits":
+                if not (kit := missing_kit(error)):
                     raise
                 raise NoSuchName(namespace, name, kit) from None
             found = where if module == TOP else getattr(where, name)

@@ -1,5 +1,7 @@
 """CHOCO-SGD: decentralized SGD that sends compressed differences to its neighbours"""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import final
 
 import numpy as np
@@ -73,20 +75,21 @@ class ChocoSGD(DistributedOptimizer):
         messages[self.communication.rank] = message
         for rank, message in messages.items():
             self.replicas[rank] += self.compressor.decompress(message, len(x), own.dtype)
-        before = self._without_gradient(x)
-        for rank, weight in weights.items():
-            x += (self.gamma * weight * (self.replicas[rank] - own)).astype(x.dtype)
-        if moved := next((name for name, (now, was) in before.items() if not np.array_equal(now, was)), None):
+        with self._unused_stay(x):
+            for rank, weight in weights.items():
+                x += (self.gamma * weight * (self.replicas[rank] - own)).astype(x.dtype)
+
+    @contextmanager
+    def _unused_stay(self, x: Array) -> Iterator[None]:
+        """Raise `ConfigurationError` where a tensor changes that has had no gradient here so far."""
+        if len(self._used) < len(self.slots):
+            self._used |= {slot.name for slot in self.slots}.difference(self._unused)
+        views = {slot.name: part_of(x, slot) for slot in self.slots if slot.name not in self._used}
+        before = {name: view.copy() for name, view in views.items()}
+        yield
+        if moved := next((name for name in views if not np.array_equal(views[name], before[name])), None):
             raise ConfigurationError(
                 f"the model's parameter {moved!r} got no gradient in step {self._moment}, and would move all "
                 f"the same, as {self.compressor!r} sends a part of it at a time: let it require no gradient, "
                 "or choose a rule without compression, such as DPSGD"
             )
-
-    def _without_gradient(self, x: Array) -> dict[str, tuple[Array, Array]]:
-        """Views of the tensors that have had no gradient here so far, and copies, by name."""
-        if len(self._used) == len(self.slots):
-            return {}
-        self._used |= {slot.name for slot in self.slots}.difference(self._unused)
-        views = {slot.name: part_of(x, slot) for slot in self.slots if slot.name not in self._used}
-        return {name: (view, view.copy()) for name, view in views.items()}
