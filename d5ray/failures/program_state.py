@@ -116,7 +116,7 @@ def _streams() -> list[Restore]:
         functools.partial(np.random.set_state, np.random.get_state()),  # noqa: NPY002 - what programs use
     ]
     if (pools := _loaded("threadpoolctl")) is not None:
-        found.append(pools.threadpool_limits().restore_original_limits)
+        found.append(_numerical(pools, len(sys.modules)).limit().restore_original_limits)
     if (torch := _loaded("torch")) is not None:
         found.append(functools.partial(torch.set_rng_state, torch.get_rng_state()))
         if torch.cuda.is_initialized():
@@ -124,6 +124,12 @@ def _streams() -> list[Restore]:
         found.append(_unless_same(torch.get_num_threads, torch.set_num_threads))
         found.append(_unless_same(torch.is_grad_enabled, torch.set_grad_enabled))
     return found
+
+
+@functools.lru_cache(maxsize=1)
+def _numerical(pools: Any, modules: int) -> Any:
+    """The numerical libraries that are loaded, looked for when other modules are: it takes milliseconds."""
+    return pools.ThreadpoolController()
 
 
 def _settings() -> list[Restore]:
