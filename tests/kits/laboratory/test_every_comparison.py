@@ -11,6 +11,7 @@ from benchmarks.allreduce_speed import recipe as allreduce_speed
 from benchmarks.allreduce_speed.baselines import ThroughTorch
 from benchmarks.executor_overhead import recipe as executor_overhead
 from benchmarks.executor_overhead.metrics import EXECUTOR_TIME, ExecutorTimeRatio
+from benchmarks.link_speed import recipe as link_speed
 from benchmarks.microbatch_speed import recipe as microbatch_speed
 from benchmarks.microbatch_speed.metrics import STEP_PEAK_MEMORY, PeakMemoryRatio
 from benchmarks.overhead_lenet import recipe as overhead_lenet
@@ -165,6 +166,7 @@ def test_what_needs_no_ray_refuses_a_cluster(recipe: ModuleType) -> None:
     [
         allreduce_speed, step_lenet, step_resnet8, compressed_exchange, straggler_throughput, server_speed,
         simulation_speed, recording_speed, executor_overhead, overhead_lenet, update_speed, recovery_speed,
+        link_speed,
     ],
 )  # fmt: skip
 def test_every_criterion_is_about_who_is_measured_and_everybody_is_in_one(recipe: ModuleType) -> None:
@@ -223,6 +225,7 @@ def test_a_difference_of_accuracies_is_that_of_the_pairs() -> None:
 SHORT: dict[str, tuple[ModuleType, dict[str, Any]]] = {
     "benchmarks/overhead_lenet": (overhead_lenet, {"warmup_steps": 5, "steps": 20}),
     "benchmarks/allreduce_speed": (allreduce_speed, {"sizes": ("4 kB",), "seconds": 0.02}),
+    "benchmarks/link_speed": (link_speed, {"sizes": ("4 kB",), "seconds": 0.02}),
     "benchmarks/server_speed": (server_speed, {"sizes": ("40 kB",), "seconds": 0.1}),
     "benchmarks/simulation_speed": (simulation_speed, {"many_steps": 1, "steps": 3, "seconds": 0.1}),
     "straggler_throughput": (straggler_throughput, {"steps": 30, "warmup_steps": 2}),

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import final
 
 PREFIX = "d5ray-"
-BURST = "16kb"  # that a link sends at once
+BURST_KB = 16.0  # that a link sends at once, or what it carries in a millisecond
+DEVICE = "eth0"  # of a host
 QUEUE = "50ms"  # that a link keeps waiting, before it drops
 
 
@@ -39,6 +40,7 @@ def limited(hosts: int, megabits: float) -> Iterator[list[Host]]:
     """
     _remove_abandoned()
     switch = f"{PREFIX}{os.getpid()}-switch"
+    burst = max(BURST_KB, megabits / 8)
     made = [Host(f"{PREFIX}{os.getpid()}-{rank}", f"10.0.0.{rank + 1}") for rank in range(hosts)]
     try:
         _run(f"ip netns add {switch}")
@@ -47,13 +49,13 @@ def limited(hosts: int, megabits: float) -> Iterator[list[Host]]:
         for rank, host in enumerate(made):
             port = f"port{rank}"
             _run(f"ip netns add {host.name}")
-            _run(f"ip link add eth0 netns {host.name} type veth peer name {port} netns {switch}")
-            _run(f"ip -n {host.name} addr add {host.address}/24 dev eth0")
+            _run(f"ip link add {DEVICE} netns {host.name} type veth peer name {port} netns {switch}")
+            _run(f"ip -n {host.name} addr add {host.address}/24 dev {DEVICE}")
             _run(f"ip -n {host.name} link set lo up")
-            _run(f"ip -n {host.name} link set eth0 up")
+            _run(f"ip -n {host.name} link set {DEVICE} up")
             _run(f"ip -n {switch} link set {port} master bridge up")
-            for space, device in ((host.name, "eth0"), (switch, port)):
-                limit = f"tbf rate {megabits:g}mbit burst {BURST} latency {QUEUE}"
+            for space, device in ((host.name, DEVICE), (switch, port)):
+                limit = f"tbf rate {megabits:g}mbit burst {burst:g}kb latency {QUEUE}"
                 _run(f"tc -n {space} qdisc add dev {device} root {limit}")
         yield made
     finally:
