@@ -1,5 +1,6 @@
 """A stable description of any part of an experiment as JSON, and its hash: equal parts, equal hashes."""
 
+import copyreg
 import dataclasses
 import enum
 import functools
@@ -11,6 +12,7 @@ import math
 import re
 import sys
 import types
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, Final, final
@@ -119,6 +121,8 @@ class _Description:
         if isinstance(value, Code | types.BuiltinFunctionType):
             return self._name(value)
         if isinstance(value, SAID) and not isinstance(value, enum.Enum):
+            if type(value) is defaultdict and value.default_factory is not None:
+                return {"default": self.of(value.default_factory), "value": self._plain(value)}
             if not sources.is_own(type(value)):
                 return self._plain(value)
             return {"class": self._name(type(value)), "value": self._plain(value), **self._held(value)}
@@ -243,8 +247,9 @@ def _names(text: str, kind: type, name: str) -> bool:
 
 def _made_from(value: Any) -> dict[str, Any]:
     """What pickle would make an object from: a partial function, an array, an enumeration, slots."""
+    registered = copyreg.dispatch_table.get(type(value))  # as the pattern of a regular expression is
     try:
-        parts = value.__reduce_ex__(4)
+        parts = value.__reduce_ex__(4) if registered is None else registered(value)
     except RecursionError:
         raise
     except Exception:  # a lock, a socket, or whatever the user's raises: no agent can get it

@@ -174,6 +174,8 @@ class _Teller:
                 self._uses(kind, function)
             elif text is None or not (_is_generated(kind, function) or name.startswith("_")):
                 self.use(kind, key, function, always=True)
+        if text is None and isinstance(member, functools.partialmethod):
+            self.found.keep(f"{key} given", [list(member.args), member.keywords])
         if functions or isinstance(member, SLOTS):
             return
         if text is None or (re.search(rf"\b{re.escape(name)}\b", text) and not _says(text, name, member)):

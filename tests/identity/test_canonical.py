@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -135,6 +135,8 @@ DIFFERENT: list[tuple[object, object]] = [
     (1j, 2j),
     (range(3), range(4)),
     (deque([1]), deque([2])),
+    (defaultdict(int), defaultdict(float)),
+    (re.compile("a"), re.compile("a", re.IGNORECASE)),
     (SGD(0.1), SGD(0.2)),
     (Momentum(0.1, 0.9), Momentum(0.1, 0.8)),
     (SGD, Momentum),

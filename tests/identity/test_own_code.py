@@ -130,6 +130,9 @@ COUNTS = {
             @functools.cached_property
             def other(self):
                 return D
+            def scaled(self, by):
+                return by
+            tripled = functools.partialmethod(scaled, 3)
         thing = Rule
     """,
     "classes of classes": """
