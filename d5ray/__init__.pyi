@@ -36,7 +36,7 @@ from d5ray.archive.models import load_model as load_model
 from d5ray.distributed.communicators.communicator import Communicator as Communicator
 from d5ray.distributed.compression.compressor import Compressor as Compressor
 from d5ray.distributed.faults.plan import Faults as Faults
-from d5ray.distributed.one_sided.peers import Letter as Letter
+from d5ray.distributed.one_sided.peers import PeerMessage as PeerMessage
 from d5ray.distributed.one_sided.peers import Peers as Peers
 from d5ray.distributed.optimizers.exchange import ExchangeVia as ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer as DistributedOptimizer

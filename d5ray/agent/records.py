@@ -134,9 +134,9 @@ class AgentRecords:
             self._server_steps.append(step, epoch, phase, summary(done))
         if peers is not None and (met := _taken(peers.operations)):
             self._schedule(met, step)
-            letters = sum(meeting.seconds for meeting in met if meeting.kind == "collect")
+            messages = sum(meeting.seconds for meeting in met if meeting.kind == "collect")
             windows = sum(meeting.seconds for meeting in met if meeting.kind not in ("collect", "post"))
-            self._peer_steps.append(step, epoch, phase, (windows, letters))
+            self._peer_steps.append(step, epoch, phase, (windows, messages))
 
     def _schedule(self, operations: Sequence[ServerOperation | PeerOperation], step: int) -> None:
         for each in operations:

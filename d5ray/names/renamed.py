@@ -10,6 +10,7 @@ RENAMED: Mapping[str, str] = MappingProxyType(  # the old name -> the public one
         "Averaged": "SynchronizedBuffers",
         "FillDrain": "GPipe",
         "Kept": "LocalBuffers",
+        "Letter": "PeerMessage",
         "Looks": "SequentialStopping",
         "OneForwardOneBackward": "OneFOneB",
         "SequentialStages": "NaiveModelParallelism",

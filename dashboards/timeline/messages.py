@@ -11,7 +11,7 @@ from d5ray.dashboards.timeline.trace import Track
 from d5ray.dashboards.timeline.tracks import WINDOW, Tracks
 from d5ray.metrics.views.view import RunView
 
-Letter = tuple[int, int, int]  # source, receiver, number
+MessageKey = tuple[int, int, int]  # source, receiver, number
 
 
 @final
@@ -22,8 +22,8 @@ class Messages:
         self._tracks, self._shards = tracks, shards
         self._at_servers: dict[str, Served] = defaultdict(Served)
         self._at_windows: dict[int, Served] = defaultdict(Served)
-        self._posted: dict[Letter, tuple[Track, int]] = {}
-        self._collected: dict[Letter, tuple[Track, int]] = {}
+        self._sent: dict[MessageKey, tuple[Track, int]] = {}
+        self._received: dict[MessageKey, tuple[Track, int]] = {}
 
     def write(self, view: RunView, clocks: Clocks, first: int, last: int) -> None:
         """Draw everything that was asked in these steps."""
@@ -33,10 +33,10 @@ class Messages:
             self._of_server(number, name)
         for rank in sorted(self._at_windows):
             self._of_window(rank)
-        for letter, posted in self._posted.items():
-            collected = self._collected.get(letter)
-            if collected is not None and collected[1] >= posted[1]:
-                self._tracks.trace.flow("letter", posted, collected, "message")
+        for message, sent in self._sent.items():
+            received = self._received.get(message)
+            if received is not None and received[1] >= sent[1]:
+                self._tracks.trace.flow("letter", sent, received, "message")
 
     def _request(self, operation: AgentOperation) -> None:
         """The slice of the request on the agent's side."""
@@ -53,12 +53,12 @@ class Messages:
             self._at_servers[self._shard(operation.rank, shard)].add(order, operation, track)
         for window, order in operation.places:
             self._at_windows[window].add(order, operation, track)
-        for other, number in operation.letters:
+        for other, number in operation.messages:
             if operation.kind == "post":
-                self._posted[operation.rank, other, number] = track, begin
+                self._sent[operation.rank, other, number] = track, begin
             else:
                 heard = _just_before(operation.end, begin)
-                self._collected[other, operation.rank, number] = track, heard
+                self._received[other, operation.rank, number] = track, heard
 
     def _shard(self, rank: int, shard: int) -> str:
         names: Sequence[str] = self._shards.get(rank, ())

@@ -23,8 +23,8 @@ AT_ONCE: Final = 10_000  # rows
 class AgentOperation(NamedTuple):
     """One operation of an agent; times in ns. waited: of it, for others or for its turn at the servers.
 
-    orders: by shard, its turn there; places: (window, turn) of each that it reached; letters: (source,
-    number) of each that was collected, (receiver, number) of the one that was posted.
+    orders: by shard, its turn there; places: (window, turn) of each that it reached; messages: (source,
+    number) of each that was received, (receiver, number) of the one that was sent.
     """
 
     rank: int
@@ -36,7 +36,7 @@ class AgentOperation(NamedTuple):
     waited: int
     orders: tuple[int, ...]
     places: tuple[tuple[int, int], ...]
-    letters: tuple[tuple[int, int], ...]
+    messages: tuple[tuple[int, int], ...]
     facts: dict[str, Any]
 
 
@@ -110,7 +110,7 @@ def read(view: RunView, clocks: Clocks, first: int, last: int) -> Iterator[Agent
                 waited=nanoseconds(detail.get("waited")),
                 orders=tuple(detail.get("orders", ())),
                 places=tuple(map(tuple, detail.get("places", ()))),
-                letters=tuple(map(tuple, detail.get("letters", ()))),
+                messages=tuple(map(tuple, detail.get("letters", ()))),
                 facts={name: detail[name] for name in ("versions", "staleness") if name in detail},
             )
 

@@ -54,19 +54,19 @@ class Overlapping(d5.DistributedOptimizer):
 
 
 class Everything(d5.DistributedOptimizer):
-    """Pushes to servers, averages with neighbours and writes letters, all at once."""
+    """Pushes to servers, averages with neighbours and writes messages, all at once."""
 
     exchange = d5.ExchangeVia.SERVERS | d5.ExchangeVia.PEERS
 
     def step(self, batch: d5.Batch) -> None:
         self.server.push_pull(self.gradient(batch), into=self.x)
         neighbors = self.peers.neighbors(batch.step)
-        self.peers.post(int(self.rng.choice(neighbors)), np.array([batch.step, self.peers.rank], np.float32))
+        self.peers.send(int(self.rng.choice(neighbors)), np.array([batch.step, self.peers.rank], np.float32))
         self.peers.average(int(self.rng.choice(neighbors)))
         own = np.zeros_like(self.x)
         with self.peers.held(own):
-            for letter in self.peers.collect():
-                own += letter.arrays[0].sum() * 1e-4
+            for message in self.peers.receive():
+                own += message.arrays[0].sum() * 1e-4
             own += 0.1 * (np.asarray(self.x) - own)
 
     def finish(self) -> None:

@@ -23,7 +23,7 @@ from tests.training.datasets.files import write_records, write_tar
 
 NOT_CALLED = {
     "made by d5ray alone, which hands it to the user": {
-        "Batch", "Collectives", "LabelBias", "Letter", "Moment", "PipelineExecutor", "Sampled",
+        "Batch", "Collectives", "LabelBias", "Moment", "PeerMessage", "PipelineExecutor", "Sampled",
         "DeployedNetwork", "Kernel", "LayerKernels", "Estimate",
     },
     "abstract, and so are its subclasses to users": {"Communicator", "Peers", "Policy", "Server"},

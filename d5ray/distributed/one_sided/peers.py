@@ -16,18 +16,19 @@ from d5ray.distributed.scheduler import Scheduler
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_view
+from d5ray.names.renamed import RenamedAttribute
 
 Array = np.ndarray[Any, Any]
 NOBODY: Mapping[int, int] = {}
-MOST_ARRAYS = 16  # in a letter
-LETTER_BYTES = 2**28  # that all of them may have, however small the window is
+MOST_ARRAYS = 16  # in a message
+MESSAGE_BYTES = 2**28  # that all of them may have, however small the window is
 
 
 @dataclass(frozen=True, eq=False)
-class Letter:
+class PeerMessage:
     """A one-sided message of an agent; number counts the messages of its source to this agent, from 1.
 
-    returned: this agent posted it itself, to an agent that is gone; it was not delivered.
+    returned: this agent sent it itself, to an agent that is gone; it was not delivered.
     """
 
     source: int
@@ -39,24 +40,24 @@ class Letter:
 class PeerOperation(NamedTuple):
     """One operation, as it is kept for the schedule. places: in which window, the how-many-th there."""
 
-    kind: str  # average, held, read, collect, post
+    kind: str  # average, held, read, collect, post: as in the events of every run
     number: int  # of this agent's operations, from 0
     places: tuple[tuple[int, int], ...] = ()
-    letters: tuple[tuple[int, int], ...] = ()  # source and number of each collected; receiver, of one posted
+    messages: tuple[tuple[int, int], ...] = ()  # source and number of each received; receiver, of one sent
     seconds: float = 0.0
     ended: int = 0  # ns of the scheduler's clock
 
     @property
     def detail(self) -> dict[str, Any]:
         """The operation's facts for the events table."""
-        return {"number": self.number, "places": self.places, "letters": self.letters}
+        return {"number": self.number, "places": self.places, "letters": self.messages}
 
 
 class Peers(ABC):
     """Every agent has a window, an array (n,) that others can access while it computes, and a mailbox.
 
     No operation waits for another agent's step: a window is changed under its lock, which is held for at most
-    the time of a message, and a letter waits until its receiver collects it.
+    the time of a message, and a message waits until its receiver takes it out.
     """
 
     def __init__(self, communication: Communicator, scheduler: Scheduler) -> None:
@@ -68,7 +69,7 @@ class Peers(ABC):
         self.complete = True  # whether all agents were there all the time
         self.links: dict[int, list[int]] = defaultdict(lambda: [0, 0])  # bytes to and from each agent
         self._number = 0
-        self._posted: dict[int, int] = defaultdict(int)  # letters to each agent
+        self._sent: dict[int, int] = defaultdict(int)  # messages to each agent
 
     @property
     @abstractmethod
@@ -78,8 +79,8 @@ class Peers(ABC):
     @final
     @property
     def most_bytes(self) -> int:
-        """The maximal bytes of a letter: `MOST_ARRAYS` windows in twice as many bits, or 256 MiB."""
-        return max(2 * MOST_ARRAYS * self.window.nbytes, LETTER_BYTES)
+        """The maximal bytes of a message: `MOST_ARRAYS` windows in twice as many bits, or 256 MiB."""
+        return max(2 * MOST_ARRAYS * self.window.nbytes, MESSAGE_BYTES)
 
     # -- windows ---------------------------------------------------------------------------------------
 
@@ -124,47 +125,49 @@ class Peers(ABC):
             self._release()
         self._done("read", number, begin, places=((self.rank, order),))
 
-    # -- letters ---------------------------------------------------------------------------------------
+    # -- messages --------------------------------------------------------------------------------------
 
     @final
-    def post(self, to: int, *arrays: Any) -> None:
+    def send(self, to: int, *arrays: Any) -> None:
         """Send arrays to an agent's mailbox without blocking; they may be changed afterwards."""
         self._check(to)
         if not 0 < len(arrays) <= MOST_ARRAYS:
-            raise ConfigurationError(f"a letter has {len(arrays)} arrays: give 1 to {MOST_ARRAYS}")
+            raise ConfigurationError(f"a message has {len(arrays)} arrays: give 1 to {MOST_ARRAYS}")
         flat = tuple(host_view(array) for array in arrays)
         if (size := sum(array.nbytes for array in flat)) > self.most_bytes:
             raise ConfigurationError(
-                f"a letter has {size:,} bytes: receivers take at most {self.most_bytes:,}, for a window of "
+                f"a message has {size:,} bytes: receivers take at most {self.most_bytes:,}, for a window of "
                 f"{self.window.nbytes:,}"
             )
-        self._posted[to] += 1
-        letter = Letter(self.rank, self._posted[to], tuple(array.copy() for array in flat))
+        self._sent[to] += 1
+        message = PeerMessage(self.rank, self._sent[to], tuple(array.copy() for array in flat))
         with self._timed() as (begin, number):
-            self._post(to, letter)
+            self._send(to, message)
         self._count(to, sum(array.nbytes for array in flat), 0, 1)
-        self._done("post", number, begin, letters=((to, letter.number),))
+        self._done("post", number, begin, messages=((to, message.number),))
 
     @final
-    def collect(
+    def receive(
         self, wait_for: Mapping[int, int] = NOBODY, most: Mapping[int, int] | None = None
-    ) -> list[Letter]:
-        """The letters that have arrived since the last call, in the order of their arrival.
+    ) -> list[PeerMessage]:
+        """The messages that have arrived since the last call, in the order of their arrival.
 
-        wait_for: the total number of letters, by rank of some agents, to wait for. most: the maximal total
+        wait_for: the total number of messages, by rank of some agents, to wait for. most: the maximal total
         number to return, of each agent; later ones stay for the next call.
         """
         with self._timed() as (begin, number):
             wanted = {source: count for source, count in wait_for.items() if source not in self.gone}
-            letters = self._collect(number, wanted, most)
-        for letter in letters:
-            received = sum(array.nbytes for array in letter.arrays)
+            messages = self._receive(number, wanted, most)
+        for message in messages:
+            received = sum(array.nbytes for array in message.arrays)
             self.traffic.bytes_received += received
-            self.links[letter.source][1] += received
+            self.links[message.source][1] += received
         self._done(
-            "collect", number, begin, letters=tuple((letter.source, letter.number) for letter in letters)
+            "collect", number, begin, messages=tuple((message.source, message.number) for message in messages)
         )
-        return letters
+        return messages
+
+    post, collect = RenamedAttribute("send"), RenamedAttribute("receive")
 
     # -- neighbours ------------------------------------------------------------------------------------
 
@@ -188,12 +191,12 @@ class Peers(ABC):
         """Give the lock back."""
 
     @abstractmethod
-    def _post(self, to: int, letter: Letter) -> None: ...
+    def _send(self, to: int, message: PeerMessage) -> None: ...
 
     @abstractmethod
-    def _collect(
+    def _receive(
         self, number: int, wanted: Mapping[int, int], most: Mapping[int, int] | None
-    ) -> list[Letter]: ...
+    ) -> list[PeerMessage]: ...
 
     def waits(self) -> list[PresentWait]:
         """The current waits of this agent for others; called from another thread."""
@@ -210,7 +213,7 @@ class Peers(ABC):
 
     @abstractmethod
     def drain(self) -> None:
-        """Return when the posted letters have been delivered or returned."""
+        """Return when the sent messages have been delivered or returned."""
 
     @abstractmethod
     def close(self) -> None:
@@ -234,11 +237,11 @@ class Peers(ABC):
         number: int,
         begin: int,
         places: tuple[tuple[int, int], ...] = (),
-        letters: tuple[tuple[int, int], ...] = (),
+        messages: tuple[tuple[int, int], ...] = (),
     ) -> None:
         ended = self.scheduler.now()
         seconds = (ended - begin) * 1e-9
-        self.operations.append(PeerOperation(kind, number, places, letters, seconds, ended))
+        self.operations.append(PeerOperation(kind, number, places, messages, seconds, ended))
 
     def _count(self, peer: int, sent: int, received: int, rounds: int) -> None:
         self.links[peer][0] += sent
@@ -272,13 +275,13 @@ def reachable(topology: Topology, rank: int, round: int, gone: Collection[int]) 
     return tuple(sorted(found - {rank}))
 
 
-def sorted_out(letters: deque[Letter], most: Mapping[int, int] | None) -> list[Letter]:
-    """Take out the letters that are wanted; the others stay."""
+def sorted_out(messages: deque[PeerMessage], most: Mapping[int, int] | None) -> list[PeerMessage]:
+    """Take out the messages that are wanted; the others stay."""
     taken = [
-        letter
-        for letter in letters
-        if most is None or letter.returned or letter.number <= most.get(letter.source, 0)
+        message
+        for message in messages
+        if most is None or message.returned or message.number <= most.get(message.source, 0)
     ]
-    for letter in taken:
-        letters.remove(letter)
+    for message in taken:
+        messages.remove(message)
     return taken

@@ -13,7 +13,7 @@ import numpy as np
 
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.waits import PresentWait
-from d5ray.distributed.one_sided.peers import MOST_ARRAYS, Array, Letter, Peers, sorted_out
+from d5ray.distributed.one_sided.peers import MOST_ARRAYS, Array, PeerMessage, Peers, sorted_out
 from d5ray.distributed.rpc import frames
 from d5ray.distributed.rpc.connection import LEAVE_SECONDS, Channel
 from d5ray.distributed.rpc.dtypes import plain_dtype
@@ -28,10 +28,10 @@ AVERAGE, AVERAGE_FOR_ME, POST = 30, 31, 32  # kinds of requests
 DONE, FAILED = 40, 41
 NOTHING = -1  # no place in shared memory
 PURPOSE = "gossip"
-DESCRIPTION_BYTES = 4096  # of a letter's arrays, at most
-LETTERS_OF_ONE = 2**16  # that were not collected, of one agent, which then has to wait
-BYTES_OF_ONE = 2**30  # of such letters, and 64 windows more
-OUTBOX_LETTERS: Final = 64  # that may be on their way to one agent before `put` waits
+DESCRIPTION_BYTES = 4096  # of a message's arrays, at most
+MESSAGES_OF_ONE = 2**16  # that were not received, of one agent, which then has to wait
+BYTES_OF_ONE = 2**30  # of such messages, and 64 windows more
+OUTBOX_MESSAGES: Final = 64  # that may be on their way to one agent before `put` waits
 
 
 @final
@@ -39,7 +39,7 @@ class RemotePeers(Peers):
     """One agent's window and mailbox, which it serves, and its connections to the others'.
 
     Of two agents on one node the one of higher rank averages both windows where they lie; else the window
-    of the lower one travels there and the mean back. Letters travel in the background.
+    of the lower one travels there and the mean back. Messages travel in the background.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class RemotePeers(Peers):
         self._lock = threading.Lock()  # of the window
         self._orders = 0
         self._news = threading.Condition()  # whose lock may be taken again by its holder
-        self._letters: deque[Letter] = deque()
+        self._messages: deque[PeerMessage] = deque()
         self._came: dict[int, int] = defaultdict(int)
-        self._uncollected: dict[int, list[int]] = defaultdict(lambda: [0, 0])  # letters and their bytes
+        self._pending: dict[int, list[int]] = defaultdict(lambda: [0, 0])  # messages and their bytes
         self._outboxes: dict[int, Outbox] = {}
         secret = Secret.new() if group.store is None else group.store.secret  # of one that is alone
         self._service = Service(
@@ -112,7 +112,7 @@ class RemotePeers(Peers):
 
     def drain(self) -> None:
         for to, outbox in list(self._outboxes.items()):
-            with self._waiting("the post", to):
+            with self._waiting("sending", to):
                 outbox.drain(self.timeout_seconds)
 
     def lose(self, rank: int) -> None:
@@ -210,42 +210,42 @@ class RemotePeers(Peers):
         finally:
             self._release()
 
-    # -- letters ---------------------------------------------------------------------------------------
+    # -- messages --------------------------------------------------------------------------------------
 
-    def _post(self, to: int, letter: Letter) -> None:
+    def _send(self, to: int, message: PeerMessage) -> None:
         if to in self.gone and (to not in self._outboxes or self._outboxes[to].idle):
-            self._give_back(letter)
+            self._give_back(message)
             return
         if to not in self._outboxes:  # it also gives back: what is under way comes back first
-            self._outboxes[to] = Outbox(lambda posted: self._send(to, posted))
-        with self._waiting("the post", to):
-            self._outboxes[to].put(letter, self.timeout_seconds)
+            self._outboxes[to] = Outbox(lambda message: self._transmit(to, message))
+        with self._waiting("sending", to):
+            self._outboxes[to].put(message, self.timeout_seconds)
 
-    def _send(self, to: int, letter: Letter) -> None:
+    def _transmit(self, to: int, message: PeerMessage) -> None:
         """Runs in the outbox's thread."""
         if to in self.gone:
-            self._give_back(letter)
+            self._give_back(message)
             return
-        sizes = [array.nbytes for array in letter.arrays]
-        described = json.dumps([letter.number, [(a.dtype.name, a.size) for a in letter.arrays]]).encode()
+        sizes = [array.nbytes for array in message.arrays]
+        described = json.dumps([message.number, [(a.dtype.name, a.size) for a in message.arrays]]).encode()
         payload = np.empty(len(described) + sum(sizes), np.uint8)
         edges = np.cumsum([len(described), *sizes])
         payload[: len(described)] = np.frombuffer(described, np.uint8)
-        for array, low in zip(letter.arrays, edges, strict=False):
+        for array, low in zip(message.arrays, edges, strict=False):
             payload[low : low + array.nbytes] = array.view(np.uint8)
         try:
             self._ask(to, POST, (len(described),), payload)
         except PeerLost:
             self.lose(to)
-            self._give_back(letter)
+            self._give_back(message)
 
-    def _give_back(self, letter: Letter) -> None:
-        self._deliver(Letter(letter.source, letter.number, letter.arrays, returned=True))
+    def _give_back(self, message: PeerMessage) -> None:
+        self._deliver(PeerMessage(message.source, message.number, message.arrays, returned=True))
 
     def _take_in(self, source: int, client: Connection, frame: FrameHeader) -> None:
         begin = frame.numbers[0]
         if not 0 < begin <= min(frame.payload_bytes, DESCRIPTION_BYTES):
-            raise Unexpected(f"a letter of {frame.payload_bytes:,} bytes has a description of {begin:,}")
+            raise Unexpected(f"a message of {frame.payload_bytes:,} bytes has a description of {begin:,}")
         payload = np.empty(frame.payload_bytes, np.uint8)
         client.fill(payload)
         number, described = _description(payload[:begin])
@@ -253,52 +253,52 @@ class RemotePeers(Peers):
         for dtype, size in described:
             end = begin + size * dtype.itemsize
             if end > len(payload):
-                raise Unexpected(f"a letter of {len(payload):,} bytes describes longer arrays")
+                raise Unexpected(f"a message of {len(payload):,} bytes describes longer arrays")
             arrays.append(payload[begin:end].copy().view(dtype))
             begin = end
         if begin != len(payload):
-            raise Unexpected(f"a letter of {len(payload):,} bytes describes arrays that end at {begin:,}")
+            raise Unexpected(f"a message of {len(payload):,} bytes describes arrays that end at {begin:,}")
         with self._news:
             if not self._news.wait_for(lambda: self._has_room(source), timeout=self.timeout_seconds):
-                raise PeerLost(source, f"{self._uncollected[source][0]:,} letters of it were not collected")
-            self._count_letter(source, 1, arrays)
-            self._deliver(Letter(source, number, tuple(arrays)))
+                raise PeerLost(source, f"{self._pending[source][0]:,} messages of it were not received")
+            self._count_message(source, 1, arrays)
+            self._deliver(PeerMessage(source, number, tuple(arrays)))
 
     def _has_room(self, source: int) -> bool:
         """True if one more eager message of this agent may wait here."""
-        letters, size = self._uncollected[source]
-        return letters < LETTERS_OF_ONE and size < BYTES_OF_ONE + 64 * self._window.nbytes
+        messages, size = self._pending[source]
+        return messages < MESSAGES_OF_ONE and size < BYTES_OF_ONE + 64 * self._window.nbytes
 
-    def _count_letter(self, source: int, change: int, arrays: Sequence[Array]) -> None:
-        """One more letter of this agent lies here, or one less."""
-        uncollected = self._uncollected[source]
-        uncollected[0] += change
-        uncollected[1] += change * sum(array.nbytes for array in arrays)
+    def _count_message(self, source: int, change: int, arrays: Sequence[Array]) -> None:
+        """One more message of this agent lies here, or one less."""
+        pending = self._pending[source]
+        pending[0] += change
+        pending[1] += change * sum(array.nbytes for array in arrays)
 
-    def _deliver(self, letter: Letter) -> None:
+    def _deliver(self, message: PeerMessage) -> None:
         with self._news:
-            self._letters.append(letter)
-            if not letter.returned:
-                self._came[letter.source] += 1
+            self._messages.append(message)
+            if not message.returned:
+                self._came[message.source] += 1
             self._news.notify_all()
 
-    def _collect(
+    def _receive(
         self, number: int, wanted: Mapping[int, int], most: Mapping[int, int] | None
-    ) -> list[Letter]:
+    ) -> list[PeerMessage]:
         def here() -> bool:
             return all(self._came[source] >= count or source in self.gone for source, count in wanted.items())
 
         with self._news:
             if not here():
-                with self._waiting("the collection of letters", *wanted):
+                with self._waiting("messages", *wanted):
                     self._news.wait_for(here, timeout=self.timeout_seconds)
             if not here():
                 late = [source for source, count in wanted.items() if self._came[source] < count]
-                raise PeerLost(late[0], f"no letter came from it within {self.timeout_seconds:g} s")
-            taken = sorted_out(self._letters, most)
-            for letter in taken:
-                if not letter.returned:
-                    self._count_letter(letter.source, -1, letter.arrays)
+                raise PeerLost(late[0], f"no message came from it within {self.timeout_seconds:g} s")
+            taken = sorted_out(self._messages, most)
+            for message in taken:
+                if not message.returned:
+                    self._count_message(message.source, -1, message.arrays)
             self._news.notify_all()
             return taken
 
@@ -338,38 +338,38 @@ class RemotePeers(Peers):
 
 
 def _description(words: Array) -> tuple[int, list[tuple[Any, int]]]:
-    """A letter's number, and the type and elements of each of its arrays; raises `Unexpected`."""
+    """A message's number, and the type and elements of each of its arrays; raises `Unexpected`."""
     try:
         number, described = json.loads(words.tobytes())
         arrays = [(plain_dtype(name), size) for name, size in described]
     except (ValueError, TypeError, RecursionError) as error:
-        raise Unexpected(f"a letter has no description of its arrays: {error}") from None
+        raise Unexpected(f"a message has no description of its arrays: {error}") from None
     if type(number) is not int or number < 1 or not 0 < len(arrays) <= MOST_ARRAYS:
-        raise Unexpected(f"a letter has the number {number!r} and {len(arrays)} arrays")
+        raise Unexpected(f"a message has the number {number!r} and {len(arrays)} arrays")
     if any(type(size) is not int or size < 0 for _, size in arrays):
-        raise Unexpected("a letter has arrays of no length")
+        raise Unexpected("a message has arrays of no length")
     return number, arrays
 
 
 @final
 class Outbox:
-    """Sends letters to one agent in a thread, one after the other."""
+    """Sends messages to one agent in a thread, one after the other."""
 
-    def __init__(self, send: Callable[[Letter], None]) -> None:
-        self._queue: SimpleQueue[Letter | None] = SimpleQueue()
-        self._room = threading.Semaphore(OUTBOX_LETTERS)
+    def __init__(self, send: Callable[[PeerMessage], None]) -> None:
+        self._queue: SimpleQueue[PeerMessage | None] = SimpleQueue()
+        self._room = threading.Semaphore(OUTBOX_MESSAGES)
         self._under_way = 0
         self._idle = threading.Condition()
-        self._send = send
+        self._transmit = send
         threading.Thread(target=self._run, name="d5ray-outbox", daemon=True).start()
 
-    def put(self, letter: Letter, seconds: float) -> None:
-        """Let a letter be sent; `PeerLost` when there is no room for it for so long."""
+    def put(self, message: PeerMessage, seconds: float) -> None:
+        """Let a message be sent; `PeerLost` when there is no room for it for so long."""
         if not self._room.acquire(timeout=seconds):
-            raise PeerLost(None, f"{OUTBOX_LETTERS} letters were not taken in within {seconds:g} s")
+            raise PeerLost(None, f"{OUTBOX_MESSAGES} messages were not taken in within {seconds:g} s")
         with self._idle:
             self._under_way += 1
-        self._queue.put(letter)
+        self._queue.put(message)
 
     @property
     def idle(self) -> bool:
@@ -378,7 +378,7 @@ class Outbox:
             return not self._under_way
 
     def drain(self, seconds: float) -> None:
-        """Return when all letters have been sent, or after so long."""
+        """Return when all messages have been sent, or after so long."""
         with self._idle:
             self._idle.wait_for(lambda: not self._under_way, timeout=seconds)
 
@@ -387,8 +387,8 @@ class Outbox:
         self._queue.put(None)
 
     def _run(self) -> None:
-        while (letter := self._queue.get()) is not None:
-            self._send(letter)
+        while (message := self._queue.get()) is not None:
+            self._transmit(message)
             self._room.release()
             with self._idle:
                 self._under_way -= 1

@@ -63,13 +63,13 @@ class RandomWalkGossip(DistributedOptimizer):
         self.apply(self.gradient(batch))
         self.age += 1
         if neighbors := self.peers.neighbors(batch.step):
-            self.peers.post(int(self.rng.choice(neighbors)), self.x, self.age)
+            self.peers.send(int(self.rng.choice(neighbors)), self.x, self.age)
 
     def finish(self) -> None:
         """Merge with the models that have come."""
         x = host_view(self.x)
-        for letter in self.peers.collect():
-            y, age = letter.arrays
-            if not letter.returned:
+        for message in self.peers.receive():
+            y, age = message.arrays
+            if not message.returned:
                 x += (age / (self.age + age)).astype(x.dtype) * (y - x)
                 self.age = np.maximum(self.age, age)

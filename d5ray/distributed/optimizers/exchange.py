@@ -14,7 +14,7 @@ INVARIANTS: Final = {
     ONE_MODEL: "all agents have the same x, to the last bit, after every step that `equal_after` names",
     "mean": "the mean of x over the agents changes by the mean of their updates, and by nothing else",
     "tracking": "Σ y = Σ g over the agents, and the mean of x changes by the updates alone",
-    "mass": "Σ u and Σ w, with the letters under way, change by the updates alone; every x is u / w",
+    "mass": "Σ u and Σ w, with the messages under way, change by the updates alone; every x is u / w",
     "ledger": "the servers' parameters are the first ones and what every push brought, each once",
     "centre": "Σ x + centre changes by the agents' own updates alone: what the centre gains an agent gives",
     "one array": "all agents have one x in memory; an update may be lost in single coordinates",

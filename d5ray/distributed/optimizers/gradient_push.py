@@ -1,11 +1,11 @@
-"""Push-sum by letters: what an agent gives away arrives when it arrives"""
+"""Push-sum by messages: what an agent gives away arrives when it arrives"""
 
 from abc import abstractmethod
 from collections import Counter, deque
 from typing import Any, final
 
 from d5ray.checks import check_count
-from d5ray.distributed.one_sided.peers import Letter
+from d5ray.distributed.one_sided.peers import PeerMessage
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import ColumnStochasticWeights, Connected
@@ -20,13 +20,14 @@ class GradientPush(DistributedOptimizer):
     """u changes by the gradient;  P_ji (u, w) goes to every j, P_ii (u, w) stays;  (u, w) ← + what has come;
     z = u / w.
 
-    P are the topology's column-stochastic weights of the round; w₀ = 1. What all agents and the letters under
-    way hold adds up: Σ w = n, and Σ u changes by the gradients alone; a letter that cannot be delivered comes
-    back and stays. self.x is z, where the gradient is taken and which is evaluated. An agent that has done
-    its steps goes on without gradients until all have done theirs: else what comes to it would be lost to the
-    others, and what they learn from then on to it. Decentralized and inconsistent; the base optimizer's state
-    is each agent's own. A dead agent takes its (u, w) with it, and letters that it had taken in: Σ w is less
-    than n from then on, and z, a ratio, means what it did. One that is started again brings w = 1.
+    P are the topology's column-stochastic weights of the round; w₀ = 1. What all agents and the messages
+    under way hold adds up: Σ w = n, and Σ u changes by the gradients alone; a message that cannot be
+    delivered comes back and stays. self.x is z, where the gradient is taken and which is evaluated. An agent
+    that has done its steps goes on without gradients until all have done theirs: else what comes to it would
+    be lost to the others, and what they learn from then on to it. Decentralized and inconsistent; the base
+    optimizer's state is each agent's own. A dead agent takes its (u, w) with it, and messages that it had
+    taken in: Σ w is less than n from then on, and z, a ratio, means what it did. One that is started again
+    brings w = 1.
     """
 
     needs = (Connected(), ColumnStochasticWeights())
@@ -56,7 +57,7 @@ class GradientPush(DistributedOptimizer):
         targets = self.peers.neighbors(round)
         shares = self._shares(round, targets) if w[0] > SMALLEST_WEIGHT else {}
         for target, share in shares.items():
-            self.peers.post(target, share * u, share * w)
+            self.peers.send(target, share * u, share * w)
         kept = 1.0 - sum(shares.values())
         u *= kept
         w *= kept
@@ -66,20 +67,20 @@ class GradientPush(DistributedOptimizer):
     def descend(self, gradient: Any) -> None:
         """The base optimizer's update of u, or of z with u = w z."""
 
-    def come(self, round: int) -> list[Letter]:
-        """The letters that this round takes in: those that have come."""
-        return self.peers.collect()
+    def come(self, round: int) -> list[PeerMessage]:
+        """The messages that this round takes in: those that have come."""
+        return self.peers.receive()
 
-    def come_early(self) -> list[Letter]:
-        """Letters that are there already and may be taken in between two rounds."""
-        return self.peers.collect()
+    def come_early(self) -> list[PeerMessage]:
+        """Messages that are there already and may be taken in between two rounds."""
+        return self.peers.receive()
 
-    def _take_in(self, letters: list[Letter]) -> None:
-        """(u, w) ← + the letters;  z = u / w."""
+    def _take_in(self, messages: list[PeerMessage]) -> None:
+        """(u, w) ← + the messages;  z = u / w."""
         u, w = host_view(self.u), self.w
-        for letter in sorted(letters, key=lambda letter: letter.source):
-            u += letter.arrays[0]
-            w += letter.arrays[1]
+        for message in sorted(messages, key=lambda message: message.source):
+            u += message.arrays[0]
+            w += message.arrays[1]
         host_view(self.x)[...] = u / w
 
     def _shares(self, round: int, targets: tuple[int, ...]) -> dict[int, float]:
@@ -106,11 +107,11 @@ class AsynchronousGradientPush(GradientPush):
 
 @final
 class OverlapSGP(GradientPush):
-    """Push-sum whose letters may be s = `staleness` steps late: step k waits for those of step k − s.
+    """Push-sum whose messages may be s = `staleness` steps late: step k waits for those of step k − s.
 
-    (Overlap SGP: Assran et al., arXiv:1811.10792.) Computing goes on while letters travel. Asynchronous with
+    (Overlap SGP: Assran et al., arXiv:1811.10792.) Computing goes on while messages travel. Asynchronous with
     bounded staleness s; with s = 0 it is `StochasticGradientPush`. When an agent is lost, or comes late,
-    others send in its place and nobody knows how many letters to wait for: it goes on as
+    others send in its place and nobody knows how many messages to wait for: it goes on as
     `AsynchronousGradientPush`.
     """
 
@@ -120,7 +121,7 @@ class OverlapSGP(GradientPush):
 
     def start(self) -> None:
         super().start()
-        self.posted = Counter[int]()  # letters of the steps up to this one, by source
+        self.sent = Counter[int]()  # messages of the steps up to this one, by source
         self.awaited = Counter[int]()  # of those up to this one − s
         self.late: deque[tuple[int, ...]] = deque()
 
@@ -136,18 +137,18 @@ class OverlapSGP(GradientPush):
         if not self.peers.complete:  # else all end within s steps of each other
             super().linger(round)
 
-    def come_early(self) -> list[Letter]:
-        return self.peers.collect(most=self.posted if self.peers.complete else None)
+    def come_early(self) -> list[PeerMessage]:
+        return self.peers.receive(most=self.sent if self.peers.complete else None)
 
-    def come(self, round: int) -> list[Letter]:
+    def come(self, round: int) -> list[PeerMessage]:
         if not self.peers.complete:
-            return self.peers.collect()
+            return self.peers.receive()
         sources = self.peers.topology.in_neighbors(self.peers.rank, round)
-        self.posted.update(sources)
+        self.sent.update(sources)
         self.late.append(sources)
         if len(self.late) > self.staleness:
             self.awaited.update(self.late.popleft())
-        return self.peers.collect(wait_for=self.awaited, most=self.posted)
+        return self.peers.receive(wait_for=self.awaited, most=self.sent)
 
 
 def _descend_z(push: GradientPush, gradient: Any) -> None:

@@ -31,7 +31,7 @@ class Order(ABC):
         """The idle rounds of an agent that has done its steps; None: until all have done theirs."""
 
     @abstractmethod
-    def letters(self, rank: int, number: int) -> Sequence[Key] | None:
+    def messages(self, rank: int, number: int) -> Sequence[Key] | None:
         """The messages, as (source, number), that this look into a mailbox finds; None: those there."""
 
 
@@ -48,7 +48,7 @@ class FirstCome(Order):
     def rounds(self, rank: int) -> int | None:
         return None
 
-    def letters(self, rank: int, number: int) -> Sequence[Key] | None:
+    def messages(self, rank: int, number: int) -> Sequence[Key] | None:
         return None
 
 
@@ -127,7 +127,7 @@ class Recorded(Order):
     def rounds(self, rank: int) -> int | None:
         return next(self._rounds.get(rank, iter(())), 0)
 
-    def letters(self, rank: int, number: int) -> Sequence[Key] | None:
+    def messages(self, rank: int, number: int) -> Sequence[Key] | None:
         found = self._looks.get((rank, number))
         if found is None:
             raise _more("a mailbox", rank, number)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import final
 
 from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.one_sided.peers import Array, Letter, Peers, sorted_out
+from d5ray.distributed.one_sided.peers import Array, PeerMessage, Peers, sorted_out
 from d5ray.distributed.simulation.arrival_order import Key, Order
 from d5ray.distributed.simulation.clock import VirtualClock, VirtualEvent
 from d5ray.distributed.simulation.links import Wires
@@ -24,7 +24,7 @@ class _Window:
 
 class _Mailbox:
     def __init__(self) -> None:
-        self.letters: deque[Letter] = deque()
+        self.messages: deque[PeerMessage] = deque()
         self.came: dict[int, int] = defaultdict(int)
         self.news: VirtualEvent | None = None
 
@@ -64,23 +64,23 @@ class Meadow:
                 del window.waiting[key]
             if window.taken is not None and window.taken[0] == rank:
                 self.release(owner)
-        for letter in self.mailboxes.pop(rank, _Mailbox()).letters:
-            self.deliver(rank, letter)
+        for message in self.mailboxes.pop(rank, _Mailbox()).messages:
+            self.deliver(rank, message)
 
     def admit(self, rank: int) -> None:
         """An agent has come that was not there."""
         self.gone.discard(rank)
 
-    def deliver(self, to: int, letter: Letter) -> None:
+    def deliver(self, to: int, message: PeerMessage) -> None:
         """Put a message that has arrived into its mailbox."""
         if to in self.gone:
-            if letter.source in self.gone:
+            if message.source in self.gone:
                 return
-            to, letter = letter.source, replace(letter, returned=True)
+            to, message = message.source, replace(message, returned=True)
         mailbox = self.mailboxes[to]
-        mailbox.letters.append(letter)
-        if not letter.returned:
-            mailbox.came[letter.source] += 1
+        mailbox.messages.append(message)
+        if not message.returned:
+            mailbox.came[message.source] += 1
         if mailbox.news is not None:
             mailbox.news.set()
 
@@ -98,7 +98,7 @@ class SimulatedPeers(Peers):
     def __init__(self, meadow: Meadow, x: Array, communication: Communicator) -> None:
         super().__init__(communication, meadow.clock)
         self._meadow = meadow
-        self._under_way = 0  # letters
+        self._under_way = 0  # messages
         self._idle: VirtualEvent | None = None
         meadow.windows[self.rank] = _Window(x.copy())
 
@@ -108,7 +108,7 @@ class SimulatedPeers(Peers):
 
     def drain(self) -> None:
         while self._under_way:
-            self._idle = VirtualEvent(self._meadow.clock, "its letters to arrive")
+            self._idle = VirtualEvent(self._meadow.clock, "its messages to arrive")
             self._idle.wait()
 
     def close(self) -> None:
@@ -148,12 +148,12 @@ class SimulatedPeers(Peers):
     def _release(self) -> None:
         self._meadow.release(self.rank)
 
-    def _post(self, to: int, letter: Letter) -> None:
+    def _send(self, to: int, message: PeerMessage) -> None:
         meadow = self._meadow
-        size = HEADER_BYTES + sum(array.nbytes for array in letter.arrays)
+        size = HEADER_BYTES + sum(array.nbytes for array in message.arrays)
 
         def arrive() -> None:
-            meadow.deliver(to, letter)
+            meadow.deliver(to, message)
             self._under_way -= 1
             if self._idle is not None and not self._under_way:
                 self._idle.set()
@@ -161,25 +161,25 @@ class SimulatedPeers(Peers):
         self._under_way += 1
         meadow.wires.send(meadow.clock, self.rank, to, size, arrive)
 
-    def _collect(
+    def _receive(
         self, number: int, wanted: Mapping[int, int], most: Mapping[int, int] | None
-    ) -> list[Letter]:
+    ) -> list[PeerMessage]:
         meadow, mailbox = self._meadow, self._meadow.mailboxes[self.rank]
-        found = meadow.order.letters(self.rank, number)
+        found = meadow.order.messages(self.rank, number)
 
         def missing() -> bool:
             if found is None:
                 return any(mailbox.came[source] < count for source, count in wanted.items())
-            here = {(letter.source, letter.number) for letter in mailbox.letters}
+            here = {(message.source, message.number) for message in mailbox.messages}
             return not here.issuperset(found)
 
         while missing():
-            mailbox.news = VirtualEvent(meadow.clock, "letters")
+            mailbox.news = VirtualEvent(meadow.clock, "messages")
             if not mailbox.news.wait(self.timeout_seconds):
-                raise PeerLost(None, f"no letter came within {self.timeout_seconds:g} s")
+                raise PeerLost(None, f"no message came within {self.timeout_seconds:g} s")
         if found is None:
-            return sorted_out(mailbox.letters, most)
-        by_key = {(letter.source, letter.number): letter for letter in mailbox.letters}
-        letters = [by_key[key] for key in found]
-        mailbox.letters = deque(letter for key, letter in by_key.items() if key not in set(found))
-        return letters
+            return sorted_out(mailbox.messages, most)
+        by_key = {(message.source, message.number): message for message in mailbox.messages}
+        messages = [by_key[key] for key in found]
+        mailbox.messages = deque(message for key, message in by_key.items() if key not in set(found))
+        return messages

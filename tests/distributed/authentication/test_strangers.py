@@ -191,9 +191,9 @@ def at_gossip(near: bool) -> Iterator[Target]:
         agents[0].average(1)
         agents[1].average(0)
         assert not agents[0].gone and not agents[1].gone
-        agents[0].post(1, np.arange(3.0))
+        agents[0].send(1, np.arange(3.0))
         agents[0].drain()
-        assert any(letter.source == 0 for letter in agents[1].collect())
+        assert any(message.source == 0 for message in agents[1].receive())
 
     address = agents[1].address
     try:

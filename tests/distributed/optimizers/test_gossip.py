@@ -55,15 +55,15 @@ def test_an_agent_alone_does_plain_sgd() -> None:
 
 
 def weight(simulation: Simulation, agents: list[TrainingAgent]) -> float:
-    """Σ w of all agents and of the letters that nobody has taken in."""
-    letters = [each for box in simulation.meadow.mailboxes.values() for each in box.letters]
+    """Σ w of all agents and of the messages that nobody has taken in."""
+    messages = [each for box in simulation.meadow.mailboxes.values() for each in box.messages]
     rules: list[Any] = [agent.connections.optimizer for agent in agents]
-    return float(sum(rule.w[0] for rule in rules) + sum(letter.arrays[1][0] for letter in letters))
+    return float(sum(rule.w[0] for rule in rules) + sum(message.arrays[1][0] for message in messages))
 
 
 def test_who_has_done_its_steps_gossips_on_until_all_have() -> None:
     """A straggler of factor 20 takes most of its steps when the others have none left: all end where it does,
-    no letter is left over, and Σ w = P on the agents alone."""
+    no message is left over, and Σ w = P on the agents alone."""
     wanted = experiment(
         d5.optimizers.AsynchronousGradientPush(), d5.optimizers.SGD(ETA), agents=None,
         topology=d5.topologies.DirectedRing(4),
@@ -71,7 +71,7 @@ def test_who_has_done_its_steps_gossips_on_until_all_have() -> None:
     )  # fmt: skip
     with d5.simulate(wanted, IDEAL, UNEVEN) as group:
         group.train(40, progress=False)
-        assert not any(mailbox.letters for mailbox in group._simulation.meadow.mailboxes.values())
+        assert not any(mailbox.messages for mailbox in group._simulation.meadow.mailboxes.values())
         rules: list[Any] = [agent.connections.optimizer for agent in group.agents]
         assert sum(float(rule.w[0]) for rule in rules) == pytest.approx(4, abs=1e-12)
         models = np.stack([flat(group, rank) for rank in range(4)])
@@ -112,7 +112,7 @@ def test_overlap_sgp_waits_for_letters_that_are_too_late_and_for_no_others() -> 
 
 
 def test_a_walking_model_merges_by_age() -> None:
-    """x ← (a x + b y) / (a + b), a ← max(a, b): against the formula, with letters of the test's own."""
+    """x ← (a x + b y) / (a + b), a ← max(a, b): against the formula, with messages of the test's own."""
     wanted = experiment(
         d5.optimizers.RandomWalkGossip(), d5.optimizers.SGD(ETA), agents=None, topology=d5.topologies.Ring(3)
     )
@@ -120,7 +120,7 @@ def test_a_walking_model_merges_by_age() -> None:
         y, b = np.arange(21.0), np.array([3.0])
 
         def post() -> None:
-            peers_of(agents[1]).post(0, y, b)
+            peers_of(agents[1]).send(0, y, b)
             simulation.clock.sleep(1.0)
 
         together(simulation, [post])
@@ -190,7 +190,7 @@ def test_nobody_waits_for_ever_and_nothing_is_lost(rule: d5.DistributedOptimizer
             expected = world.agents * start_of(wanted) - ETA * gradients
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
         elif not isinstance(rule, d5.optimizers.RandomWalkGossip):
-            together(simulation, [partial(simulation.clock.sleep, 1e3)])  # letters under way arrive
+            together(simulation, [partial(simulation.clock.sleep, 1e3)])  # messages under way arrive
             assert weight(simulation, agents) == pytest.approx(world.agents, abs=1e-10)
 
 
