@@ -70,6 +70,27 @@ def test_names_that_were_renamed_are_public_now() -> None:
     assert set(RENAMED) & set(namespaces.places()) == set()
 
 
+def test_attributes_of_before_mean_the_present_ones_for_one_release(tmp_path: Path) -> None:
+    """A rule of a user's in the words of the release before is warned, at its line, and does what it did."""
+    policy = d5.networks.FromRankZero()
+    with pytest.warns(DeprecationWarning, match="sets untrained, which is buffer_policy now") as warned:
+
+        class Former(d5.DistributedOptimizer):
+            exchange, invariant, untrained = d5.ExchangeVia.PEERS, "none", policy
+
+            def step(self, batch: d5.Batch) -> None:
+                self.apply(self.gradient(batch))
+                self.peers.post(1 - self.peers.rank, self.x)  # type: ignore[operator]
+                self.came = self.peers.collect()  # type: ignore[operator]
+
+    assert warned[0].filename == __file__ and Former.buffer_policy is policy
+    experiment = d5.Experiment("mlp", "digits", d5.optimizers.SGD(0.1), distributed=Former)
+    with pytest.warns(DeprecationWarning) as warned, d5.simulate(experiment, root=tmp_path) as group:
+        assert group.train(steps=3).completed
+    texts = {str(each.message).partition(",")[0].partition(".")[2] for each in warned}
+    assert texts == {"post is send now", "collect is receive now"}
+
+
 @pytest.mark.parametrize("place", ["d5ray", "d5ray.pipelines"])
 def test_a_name_that_was_renamed_says_its_new_one(place: str) -> None:
     """Where it was before, and where it was the release before that; elsewhere there is no such name."""

@@ -377,7 +377,7 @@ class AgentRoster:
             self.servers.directory(rank),
             windows,
             np.asarray(self._of_one("flat_parameters")) if peers and not begins else None,
-            self._of_one("untrained") if self.present and not begins else None,
+            self._of_one("buffers") if self.present and not begins else None,
             tuple(sorted(absent)),
         )
         agent = self.agents[rank]

@@ -12,7 +12,7 @@ from d5ray.agent.data import AgentData
 from d5ray.agent.user_errors import blaming
 from d5ray.distributed.buffers import LocalBuffers
 from d5ray.distributed.checkpoints.equality import EqualityCheck, checksum_of_fixed
-from d5ray.distributed.checkpoints.named_tensors import fill_untrained
+from d5ray.distributed.checkpoints.named_tensors import fill_buffers
 from d5ray.distributed.checkpoints.rollback import Committed, RestartPoint, begun_anew, prove
 from d5ray.distributed.communicators.agreement.rows import gathered
 from d5ray.distributed.communicators.communicator import Communicator
@@ -47,7 +47,7 @@ class LateEntry:
     directory: Directory | None
     addresses: Mapping[int, Address]  # of the other agents that are left, where they reach each other
     parameters: np.ndarray[Any, Any] | None = None  # (n,), another agent's
-    untrained: Mapping[str, np.ndarray[Any, Any]] | None = None  # by name, of the same; None: it is as theirs
+    buffers: Mapping[str, np.ndarray[Any, Any]] | None = None  # by name, of the same; None: it is as theirs
     absent: tuple[int, ...] = ()  # agents that are not there, or not yet
 
 
@@ -157,8 +157,8 @@ class Connections:
             self.peers.complete = False
             for rank in entry.absent:
                 self.peers.lose(rank)
-        if entry.untrained is not None:
-            fill_untrained(self.executor, entry.untrained)
+        if entry.buffers is not None:
+            fill_buffers(self.executor, entry.buffers)
         self._bind(communication)
 
     def rejoin(self, group: Group, topology: Topology, sharing: Sharing) -> RestartPoint:
@@ -272,7 +272,7 @@ class Connections:
                 peers=self.peers,
             )
         self.equality = EqualityCheck(self._rank, self.optimizer, communication, step, self.executor)
-        one_model = self.optimizer.untrained != LocalBuffers() and communication.size > 1
+        one_model = self.optimizer.buffer_policy != LocalBuffers() and communication.size > 1
         self._syncs = one_model and bool(self.executor.state_arrays())
         self._first_step, self._agreed = None, None
 
@@ -432,7 +432,7 @@ def share_state(executor: Executor, communication: Communicator) -> None:
     """Let all agents have the first one's state, and what it does not train, as they begin."""
     if communication.size == 1:
         return
-    for array in (executor.untrained, *executor.counters):
+    for array in (executor.buffers, *executor.counters):
         if len(array.reshape(-1)):
             communication.broadcast(array, root=0)
     share_fixed(executor, communication, 0)

@@ -27,7 +27,7 @@ class StepMeter:
         self._rule, self._traffic = rule, communication.traffic
         self._one_sided = connections.server is not None or connections.peers is not None
         self._counts = connections.place == 0  # of a replica's agents the one that counts samples
-        differ = rule.asynchronous or rule.untrained == LocalBuffers()
+        differ = rule.asynchronous or rule.buffer_policy == LocalBuffers()
         self._probes = self._counts and communication.size > 1 and differ
         self._links_at = now + LINKS_NS
 

@@ -21,7 +21,7 @@ from d5ray.agent.records import AgentRecords
 from d5ray.agent.sink import RowExporter, Sink
 from d5ray.agent.user_errors import blaming
 from d5ray.agent.vitals import Vitals, WorkClock
-from d5ray.distributed.checkpoints.named_tensors import untrained_arrays
+from d5ray.distributed.checkpoints.named_tensors import buffer_arrays
 from d5ray.distributed.checkpoints.rollback import RestartPoint
 from d5ray.distributed.faults.fault import Fault
 from d5ray.distributed.group.group import Group
@@ -342,9 +342,9 @@ class TrainingAgent:
         """A copy of the flat parameters (n,)."""
         return self.executor.numpy_parameters()
 
-    def untrained(self) -> dict[str, np.ndarray[Any, Any]]:
+    def buffers(self) -> dict[str, np.ndarray[Any, Any]]:
         """A copy of all that is not trained, by name, for an agent that joins late."""
-        return untrained_arrays(self.executor)
+        return buffer_arrays(self.executor)
 
     def parameters_sha256(self) -> str:
         """SHA-256 over the bytes of the flat parameters."""

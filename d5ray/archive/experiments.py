@@ -15,7 +15,7 @@ from typing import Any, Final, final
 from d5ray.archive.serialized import Serialized, deserialized, serialized
 from d5ray.distributed.faults.fault import Failure
 from d5ray.distributed.faults.plan import Faults
-from d5ray.distributed.optimizers.exchange import adopt_former_flags
+from d5ray.distributed.optimizers.exchange import adopt_former_flags, adopt_former_names
 from d5ray.distributed.simulation.compute import ComputeTime
 from d5ray.distributed.simulation.links import Links
 from d5ray.errors import ConfigurationError, StorageError
@@ -168,4 +168,5 @@ def _pickled(run: Run, data: bytes, trust: bool) -> Archived:
     vars(found.experiment).setdefault("_described", json.loads(run.row["experiment"]))
     for kind in reversed(inspect.getmro(type(found.experiment.distributed))):
         adopt_former_flags(kind)
+        adopt_former_names(kind)
     return found

@@ -13,10 +13,10 @@ class BufferPolicy(ABC):
     """A policy for statistics that come from an agent's own samples, and so differ between agents."""
 
     @abstractmethod
-    def settle(self, communication: Communicator, untrained: Any, counters: Iterable[Any]) -> None:
+    def settle(self, communication: Communicator, buffers: Any, counters: Iterable[Any]) -> None:
         """Set the state for an evaluation. All agents call it, before an evaluation and at the end.
 
-        untrained: the executor's flat array (m,) of a floating-point type; m may be 0. counters: its arrays
+        buffers: the executor's flat array (m,) of a floating-point type; m may be 0. counters: its arrays
         of integers and booleans, such as the number of batches in a running mean.
         """
 
@@ -26,7 +26,7 @@ class BufferPolicy(ABC):
 class LocalBuffers(BufferPolicy):
     """Every agent keeps its own buffers, without communication: for agents whose models differ."""
 
-    def settle(self, communication: Communicator, untrained: Any, counters: Iterable[Any]) -> None:
+    def settle(self, communication: Communicator, buffers: Any, counters: Iterable[Any]) -> None:
         pass
 
 
@@ -40,9 +40,9 @@ class SynchronizedBuffers(BufferPolicy):
     variances lacks the variance of the agents' means around their common mean.
     """
 
-    def settle(self, communication: Communicator, untrained: Any, counters: Iterable[Any]) -> None:
-        if len(untrained) and communication.size > 1:
-            _average(communication, untrained)
+    def settle(self, communication: Communicator, buffers: Any, counters: Iterable[Any]) -> None:
+        if len(buffers) and communication.size > 1:
+            _average(communication, buffers)
         for counter in counters:
             communication.broadcast(counter, root=0)
 
@@ -68,8 +68,8 @@ def _average(communication: Communicator, values: Any) -> None:
 class FromRankZero(BufferPolicy):
     """Rank 0's buffers on all agents, as under `DistributedDataParallel`."""
 
-    def settle(self, communication: Communicator, untrained: Any, counters: Iterable[Any]) -> None:
-        if len(untrained):
-            communication.broadcast(untrained, root=0)
+    def settle(self, communication: Communicator, buffers: Any, counters: Iterable[Any]) -> None:
+        if len(buffers):
+            communication.broadcast(buffers, root=0)
         for counter in counters:
             communication.broadcast(counter, root=0)

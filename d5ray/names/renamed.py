@@ -35,9 +35,16 @@ class RenamedAttribute:
     def __get__(self, instance: Any, owner: type) -> Any:
         if instance is None:
             return self
+        self._warn(owner)
+        return getattr(instance, self._now)
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        self._warn(type(instance))
+        setattr(instance, self._now, value)
+
+    def _warn(self, owner: type) -> None:
         warnings.warn(
             f"{owner.__name__}.{self._name} is {self._now} now, and the old name goes with the next release",
             DeprecationWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-        return getattr(instance, self._now)

@@ -88,10 +88,10 @@ class Members:
             simulation.servers.enter(rank)
         first = self.agents[self.left[0]] if self.left and not begins else None
         given = first.flat_parameters() if peers and first else None
-        untrained = first.untrained() if first else None
+        buffers = first.buffers() if first else None
         group = self.group(1, rank, len(self.agents))
         absent = tuple(self.gone - {rank})
-        self.agents[rank].join_late(LateEntry(group, step, None, {}, given, untrained, absent))
+        self.agents[rank].join_late(LateEntry(group, step, None, {}, given, buffers, absent))
         simulation.meadow.admit(rank)
         for other in self.left:
             self.agents[other].admit(rank)

@@ -40,7 +40,7 @@ class Logistic(Executor):
 
     def __init__(self, seed: int) -> None:
         self.parameters = np.random.default_rng([seed, 77]).standard_normal(SIZE)
-        self.gradients, self.untrained, self.counters = np.zeros(SIZE), np.zeros(0), ()
+        self.gradients, self.buffers, self.counters = np.zeros(SIZE), np.zeros(0), ()
         self.total = np.zeros(SIZE)
 
     def inference(self, inputs: Array) -> Array:

@@ -39,14 +39,14 @@ class Weighted(Executor):
         self.parameters, self.gradients = rng.standard_normal(elements), np.zeros(elements)
         half = elements // 2
         self.slots = (Slot("first", 0, (half,)), Slot("second", half, (elements - half,)))
-        self.untrained, self.counters = np.zeros(FEATURES), (np.zeros((), np.int64),)
+        self.buffers, self.counters = np.zeros(FEATURES), (np.zeros((), np.int64),)
 
     def inference(self, inputs: Array) -> Array:
         return inputs
 
     def inference_and_backprop(self, inputs: Array, labels: Array, on_ready: OnReady | None = None) -> float:
         mean = inputs.reshape(len(inputs), -1).mean(axis=0, dtype=np.float64)
-        self.untrained += 0.1 * (mean - self.untrained)
+        self.buffers += 0.1 * (mean - self.buffers)
         self.counters[0][...] += 1
         self.gradients[...] = gradient(self.weights, self.parameters, mean)
         if on_ready is not None:
@@ -87,14 +87,14 @@ class State:
 
     x: Array
     base: dict[str, Any]  # of the base optimizer, by name
-    untrained: Array
+    buffers: Array
     batches: int
 
     def same(self, other: "State") -> bool:
         """Whether all is equal to the last bit."""
         return (
             self.x.tobytes() == other.x.tobytes()
-            and self.untrained.tobytes() == other.untrained.tobytes()
+            and self.buffers.tobytes() == other.buffers.tobytes()
             and self.batches == other.batches
             and self.base.keys() == other.base.keys()
             and all(np.array_equal(value, other.base[name]) for name, value in self.base.items())
@@ -109,7 +109,7 @@ def state_of(agent: TrainingAgent) -> State:
     return State(
         executor.numpy_parameters(),
         base,
-        host_view(executor.untrained).copy(),
+        host_view(executor.buffers).copy(),
         int(executor.counters[0]),
     )
 

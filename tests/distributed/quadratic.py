@@ -89,7 +89,7 @@ class QuadraticExecutor(Executor):
         self.curvature, self.centre = curvature, centre
         self._x, self._gradient = start.copy(), np.zeros(SIZE)
         self.parameters, self.gradients = array(self._x), array(self._gradient)
-        self.untrained = array(np.zeros(2))
+        self.buffers = array(np.zeros(2))
         self.counters = (array(np.zeros((), np.int64)),)
 
     def inference(self, inputs: Array) -> Array:
@@ -116,7 +116,7 @@ class QuadraticExecutor(Executor):
         return self._x.copy()
 
     def named_state(self) -> dict[str, Array]:
-        return {"untrained": host_view(self.untrained).copy(), "count": host_view(self.counters[0]).copy()}
+        return {"buffers": host_view(self.buffers).copy(), "count": host_view(self.counters[0]).copy()}
 
     def use_buffers(self, allocate: Allocate) -> None:
         raise NotImplementedError

@@ -52,9 +52,9 @@ def test_an_optimizer_settles_its_executors_state() -> None:
     """AllreduceSGD, of one model, averages; DPSGD, whose models differ, keeps."""
 
     def settled(optimizer: "AllreduceSGD | DPSGD") -> Array:
-        optimizer._executor.untrained[...] = optimizer.communication.rank
+        optimizer._executor.buffers[...] = optimizer.communication.rank
         optimizer.settle()
-        return np.array(optimizer._executor.untrained)
+        return np.array(optimizer._executor.buffers)
 
     problem = quadratics(3)
     averaged = train(AllreduceSGD(), SGD(0.1), Ring(3), problem, [], settled)

@@ -172,12 +172,12 @@ def test_running_statistics_are_the_untrained_state(kind: str) -> None:
     under_test.inference_and_backprop(*FIRST)
     after, scores = under_test.named_state(), under_test.inference(IMAGES)
     flat = [value.ravel() for value in after.values() if value.dtype == np.float32]
-    np.testing.assert_array_equal(numbers(under_test.untrained), np.concatenate(flat))
-    assert len(under_test.untrained) == 6
+    np.testing.assert_array_equal(numbers(under_test.buffers), np.concatenate(flat))
+    assert len(under_test.buffers) == 6
     assert all((after[name] != before[name]).any() for name in after)
     assert after.keys().isdisjoint(under_test.named_parameters())
     np.testing.assert_allclose(under_test.inference(IMAGES[:1]), scores[:1], rtol=1e-4, atol=1e-5)
-    under_test.untrained *= 2
+    under_test.buffers *= 2
     assert np.abs(under_test.inference(IMAGES) - scores).max() > 1e-3
 
 

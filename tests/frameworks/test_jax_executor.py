@@ -138,7 +138,7 @@ def test_bfloat16_rounds_products_and_keeps_masters_in_float32(library: str) -> 
     np.testing.assert_array_equal(half.inference(IMAGES), full.inference(IMAGES))
     for each in (half, full):
         each.inference_and_backprop(IMAGES, LABELS)
-    assert half.parameters.dtype == half.gradients.dtype == half.untrained.dtype == np.float32
+    assert half.parameters.dtype == half.gradients.dtype == half.buffers.dtype == np.float32
     away = np.linalg.norm(half.gradients - full.gradients) / np.linalg.norm(full.gradients)
     assert 1e-4 < away < 3e-2
 

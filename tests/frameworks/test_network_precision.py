@@ -43,7 +43,7 @@ def test_gradients_in_float64_agree_to_its_rounding(framework: str) -> None:
     assert executor.inference_and_backprop(*batch()) == pytest.approx(loss, rel=1e-12)
     assert executor.parameters.dtype == reference.parameters.dtype or framework != "torch"
     gradient = numbers(executor.gradients)
-    assert gradient.dtype == numbers(executor.untrained).dtype == np.float64
+    assert gradient.dtype == numbers(executor.buffers).dtype == np.float64
     np.testing.assert_allclose(gradient, numbers(reference.gradients), rtol=0, atol=1e-10)
     single = made(framework)
     single.inference_and_backprop(*batch())

@@ -54,7 +54,7 @@ def test_steps_are_those_without_compilation() -> None:
         loss = executor.inference_and_backprop(*batch(size))
         assert other.inference_and_backprop(*batch(size)) == pytest.approx(loss, rel=1e-5)
         torch.testing.assert_close(other.gradients, executor.gradients, rtol=1e-4, atol=1e-6)
-        torch.testing.assert_close(other.untrained, executor.untrained, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(other.buffers, executor.buffers, rtol=1e-5, atol=1e-6)
         assert [int(each) for each in other.counters] == [step + 1]
         for each in (executor, other):
             each.parameters.sub_(0.1 * each.gradients)

@@ -84,7 +84,7 @@ def test_parameters_gradients_and_products_have_their_types(
     """What agents exchange is float32 but for float64; products have the type asked for."""
     executor = made(precision=precision)
     executor.inference_and_backprop(*batch())
-    assert executor.parameters.dtype == executor.gradients.dtype == executor.untrained.dtype == flat
+    assert executor.parameters.dtype == executor.gradients.dtype == executor.buffers.dtype == flat
     assert executor.module.seen == seen
     executor.evaluate(*batch())
     assert executor.module.seen == [flat, flat]  # evaluations have the parameters' own
@@ -153,7 +153,7 @@ def test_a_scale_that_is_too_large_is_halved_and_the_batch_computed_again() -> N
     again._precision.scale.value = executor._precision.scale.value  # at once
     _, first = gradients(again, *batch())
     assert torch.equal(gradient, first)
-    assert torch.equal(executor.untrained, again.untrained)
+    assert torch.equal(executor.buffers, again.buffers)
     assert [int(counter) for counter in executor.counters] == [1]
     assert np.array_equal(executor.random_state()[16:], again.random_state()[16:])
 

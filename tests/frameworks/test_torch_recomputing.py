@@ -92,7 +92,7 @@ def test_loss_gradient_and_statistics_are_the_same_to_the_last_bit(model: Any, p
         assert executor.inference_and_backprop(*batch()) == other.inference_and_backprop(*batch())
         assert torch.equal(executor.gradients, other.gradients)
         assert float(executor.gradients.norm()) > 0
-        assert torch.equal(executor.untrained, other.untrained)
+        assert torch.equal(executor.buffers, other.buffers)
         assert [each.tolist() for each in executor.counters] == [each.tolist() for each in other.counters]
         for each in (executor, other):
             each.parameters.sub_(0.1 * each.gradients)

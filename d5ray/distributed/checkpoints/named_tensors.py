@@ -32,8 +32,8 @@ def with_model(executor: Executor, own: Mapping[str, Array], *, whole: bool) -> 
     whole: also tensors that no training changes, and further names of those that it does.
     """
     found = by_name(_flat(executor.parameters), executor.slots)
-    if len(executor.untrained):
-        found |= by_name(_flat(executor.untrained), _state_slots(executor))
+    if len(executor.buffers):
+        found |= by_name(_flat(executor.buffers), _state_slots(executor))
     for name, counter in zip(_counter_names(executor), executor.counters, strict=True):
         found[name] = _flat(counter.reshape(-1)).reshape(tuple(counter.shape))
     if whole:
@@ -62,12 +62,12 @@ def fill_model(executor: Executor, arrays: Mapping[str, Array]) -> None:
     """
     if _is_first_format(arrays):
         _take(executor.parameters, arrays[PARAMETERS], PARAMETERS)
-        if len(executor.untrained):
-            _take(executor.untrained, arrays[UNTRAINED], UNTRAINED)
+        if len(executor.buffers):
+            _take(executor.buffers, arrays[UNTRAINED], UNTRAINED)
         names: Sequence[str] = [COUNTER.format(at) for at in range(len(executor.counters))]
     else:
         _fill(executor.parameters, executor.slots, arrays)
-        _fill(executor.untrained, _state_slots(executor), arrays)
+        _fill(executor.buffers, _state_slots(executor), arrays)
         names = _counter_names(executor)
     for name, counter in zip(names, executor.counters, strict=True):
         _take(counter.reshape(-1), arrays[name].reshape(-1), name)
@@ -106,14 +106,14 @@ def give_values(own: ModelValues | None, data: Array, like: Any) -> None:
         own.put(vars(fresh))
 
 
-def untrained_arrays(executor: Executor) -> dict[str, Array]:
-    """A copy of all that an executor does not train, by name, for `fill_untrained` of another one."""
+def buffer_arrays(executor: Executor) -> dict[str, Array]:
+    """A copy of all that an executor does not train, by name, for `fill_buffers` of another one."""
     found = {name: _flat(array.reshape(-1)).copy() for name, array in executor.state_arrays().items()}
     executor.visit_fixed(lambda name, values: found.update({name: _flat(values).copy()}))
     return found | {f"{OWN}{VALUES}": values_of(executor)}
 
 
-def fill_untrained(executor: Executor, arrays: Mapping[str, Array]) -> None:
+def fill_buffers(executor: Executor, arrays: Mapping[str, Array]) -> None:
     """Give an executor what another one has that is not trained."""
     for name, array in executor.state_arrays().items():
         _take(array.reshape(-1), arrays[name], name)
@@ -129,10 +129,10 @@ def _is_first_format(arrays: Mapping[str, Array]) -> bool:
 
 
 def _state_slots(executor: Executor) -> tuple[Slot, ...]:
-    """The places of tensors in `untrained`; of an executor that does not say them, as a whole."""
-    if executor.state_slots or not len(executor.untrained):
+    """The places of tensors in `buffers`; of an executor that does not say them, as a whole."""
+    if executor.state_slots or not len(executor.buffers):
         return executor.state_slots
-    return (Slot(f"{OWN}{UNTRAINED}", 0, (len(executor.untrained),)),)
+    return (Slot(f"{OWN}{UNTRAINED}", 0, (len(executor.buffers),)),)
 
 
 def _counter_names(executor: Executor) -> Sequence[str]:

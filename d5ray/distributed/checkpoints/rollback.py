@@ -30,7 +30,7 @@ from d5ray.training.arrays import copy_of
 from d5ray.training.batches.epochs import START, Epochs, Position
 
 NOTHING = -1  # steps of an agent that has just been started
-OF_EXECUTOR = ("parameters", "untrained", "counters")
+OF_EXECUTOR = ("parameters", "buffers", "counters")
 PARAMETERS, STATES = "state.parameters", "state.states"  # as `pack` names them
 
 
@@ -238,7 +238,7 @@ def _common(optimizer: DistributedOptimizer, executor: Executor) -> SimpleNamesp
 
 def _of_executor(executor: Executor) -> SimpleNamespace:
     return SimpleNamespace(
-        parameters=executor.parameters, untrained=executor.untrained, counters=list(executor.counters)
+        parameters=executor.parameters, buffers=executor.buffers, counters=list(executor.counters)
     )
 
 

@@ -19,7 +19,7 @@ class AllreduceSGD(DistributedOptimizer):
     agent saw a part of its samples.
     """
 
-    untrained = SynchronizedBuffers()
+    buffer_policy = SynchronizedBuffers()
     invariant = "one model"
 
     def step(self, batch: Batch) -> None:
@@ -38,7 +38,7 @@ class OverlappedAllreduceSGD(DistributedOptimizer):
     arrived; its state is equal on all agents. Buffers are averaged: there is one model.
     """
 
-    untrained = SynchronizedBuffers()
+    buffer_policy = SynchronizedBuffers()
     invariant = "one model"
 
     def __init__(self, bucket_bytes: int = 2**20) -> None:
@@ -71,7 +71,7 @@ class ShardedAllreduceSGD(DistributedOptimizer):
     element-wise U: consistent, decentralized. Buffers are averaged: there is one model.
     """
 
-    untrained = SynchronizedBuffers()
+    buffer_policy = SynchronizedBuffers()
     invariant = "one model"
 
     def step(self, batch: Batch) -> None:

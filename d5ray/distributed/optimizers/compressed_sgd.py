@@ -35,7 +35,7 @@ class CompressedSGD(DistributedOptimizer):
       CompressedSGD(Allreduce(UnbiasedRandomK(0.1)))
     """
 
-    untrained = SynchronizedBuffers()
+    buffer_policy = SynchronizedBuffers()
     invariant = "one model"
     shared_state = ("memory.inner",)
     own_state = ("memory.residual",)

@@ -33,6 +33,7 @@ class ExchangeVia(Flag):
 
 
 # What said so in earlier versions, in classes of users and in pickles of these.
+FORMER_NAMES: Final = {"untrained": "buffer_policy"}
 FORMER_FLAGS: Final = {
     "uses_server": ExchangeVia.SERVERS,
     "uses_peers": ExchangeVia.PEERS,
@@ -49,6 +50,13 @@ def derive(kind: Any) -> None:
             f"{words}",
             DeprecationWarning,
             stacklevel=4,  # the statement `class`
+        )
+    for name in adopt_former_names(kind):
+        warnings.warn(
+            f"{kind.__name__} sets {name}, which is {FORMER_NAMES[name]} now; the old name goes with the "
+            "next release",
+            DeprecationWarning,
+            stacklevel=4,
         )
     implied = {"lingers": True} if "linger" in vars(kind) else {}
     if "exchange" in vars(kind):
@@ -69,6 +77,17 @@ def check_invariant(kind: type, found: object) -> None:
         raise ConfigurationError(
             f"{kind.__name__} has invariant = {found!r}, which is none; {nearest(found, INVARIANTS)}"
         )
+
+
+def adopt_former_names(kind: Any) -> list[str]:
+    """Give a class what it says under an attribute's name of earlier versions under the present one, too.
+
+    Returns the former names.
+    """
+    former = [name for name, now in FORMER_NAMES.items() if name in vars(kind) and now not in vars(kind)]
+    for name in former:
+        setattr(kind, FORMER_NAMES[name], vars(kind)[name])
+    return former
 
 
 def adopt_former_flags(kind: Any) -> list[str]:

@@ -26,7 +26,7 @@ class GrowingBatch(DistributedOptimizer):
     Steps after the last update of a run move nothing. Buffers are averaged: there is one model.
     """
 
-    untrained = SynchronizedBuffers()
+    buffer_policy = SynchronizedBuffers()
     invariant = "one model"
     shared_state = ("until",)
     own_state = ("sum", "samples")

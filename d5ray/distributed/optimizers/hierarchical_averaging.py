@@ -21,7 +21,7 @@ class HierarchicalAveraging(DistributedOptimizer):
     never averaged. Buffers are averaged, like the models.
     """
 
-    untrained = SynchronizedBuffers()
+    buffer_policy = SynchronizedBuffers()
     invariant = "one model"
     own_base_state = True
 

@@ -22,7 +22,7 @@ class PeriodicAveraging(DistributedOptimizer):
     period and is never averaged. All agents start from equal x_i. Buffers are averaged, like the models.
     """
 
-    untrained = SynchronizedBuffers()
+    buffer_policy = SynchronizedBuffers()
     invariant = "one model"
     own_base_state = True
 

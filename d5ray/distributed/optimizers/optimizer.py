@@ -16,6 +16,7 @@ from d5ray.distributed.parameter_server.client import Server
 from d5ray.distributed.parameter_server.consistency import Asynchronous, Consistency
 from d5ray.distributed.parameter_server.server_rules import Descend, ServerRule
 from d5ray.errors import ConfigurationError
+from d5ray.names.renamed import RenamedAttribute
 from d5ray.networks.executors.executor import Executor
 from d5ray.networks.executors.slots import Slot
 from d5ray.networks.vector import Vector
@@ -52,9 +53,9 @@ class DistributedOptimizer(ABC):
     is checked periodically and at the end: a run whose agents differ fails, and names them. Any other
     invariant implies `one_model = False`, see below.
 
-    `needs` are the requirements on the topology; they are checked before anything starts. `untrained` is the
-    policy by which state that is not trained, such as BatchNorm's statistics, is combined for an evaluation;
-    the step after it continues with the agent's own.
+    `needs` are the requirements on the topology; they are checked before anything starts. `buffer_policy` is
+    the policy by which state that is not trained, such as BatchNorm's statistics, is combined for an
+    evaluation; the step after it continues with the agent's own.
 
     `exchange` says how agents communicate; `ExchangeVia.SERVERS | ExchangeVia.PEERS` means both.
       COLLECTIVES    only by `self.communication`, which always exists: agents wait for each other
@@ -77,7 +78,8 @@ class DistributedOptimizer(ABC):
     """
 
     needs: "tuple[Requirement, ...]" = ()
-    untrained: BufferPolicy = LocalBuffers()
+    buffer_policy: BufferPolicy = LocalBuffers()
+    untrained = RenamedAttribute("buffer_policy")
     exchange: ExchangeVia = ExchangeVia.COLLECTIVES
     asynchronous = False
     replayable = True
@@ -432,15 +434,15 @@ class DistributedOptimizer(ABC):
         """Set self.x, and the state that is not trained, for an evaluation; called by all agents."""
         self.finish()
         executor = self._executor
-        if self.untrained != LocalBuffers():
-            self._own_buffers = [copy_of(each) for each in (executor.untrained, *executor.counters)]
-        self.untrained.settle(self.communication, executor.untrained, executor.counters)
+        if self.buffer_policy != LocalBuffers():
+            self._own_buffers = [copy_of(each) for each in (executor.buffers, *executor.counters)]
+        self.buffer_policy.settle(self.communication, executor.buffers, executor.counters)
 
     @final
     def go_on(self) -> None:
         """Restore, after an evaluation, what a step needs; called before the step."""
         executor = self._executor
-        for array, own in zip((executor.untrained, *executor.counters), self._own_buffers, strict=False):
+        for array, own in zip((executor.buffers, *executor.counters), self._own_buffers, strict=False):
             array[...] = own
         self._own_buffers = []
         self.resume()

@@ -128,7 +128,7 @@ class JaxExecutor(Executor):
     @property
     def _state(self) -> dict[str, Array]:
         """The arrays behind the state, by name."""
-        return {**by_name(self.untrained, self.state_slots), **self._counters}
+        return {**by_name(self.buffers, self.state_slots), **self._counters}
 
     def _own(self, value: Any) -> Array:
         """A first value in host memory, in the precision of the executor."""

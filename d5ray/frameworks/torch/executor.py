@@ -51,7 +51,7 @@ class TorchExecutor(Executor):
 
     parameters: torch.Tensor  # (n,)
     gradients: torch.Tensor  # (n,)
-    untrained: torch.Tensor  # (m,)
+    buffers: torch.Tensor  # (m,)
     counters: tuple[torch.Tensor, ...]
 
     def __init__(
@@ -231,7 +231,7 @@ class TorchExecutor(Executor):
 
     def _restorer(self) -> Callable[[], None]:
         """Gives the state that is not trained the values that it has now, again."""
-        state = (self.untrained, *self.counters)
+        state = (self.buffers, *self.counters)
         before = [each.clone() for each in state]
 
         def restore() -> None:

@@ -7,6 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
+from d5ray.names.renamed import RenamedAttribute
 from d5ray.networks.executors.flat_buffers import Allocate as Allocate
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.gradient_buckets import Announcer, Buckets, OnReady, Range, partition
@@ -35,11 +36,11 @@ class FlatExecutor(ABC):
     `parameters` and `gradients` are contiguous one-dimensional arrays of the framework (n,); the model's
     tensors are views into them, so that a collective is one call on one buffer. `slots` says what lies where.
 
-    What the model changes without training it, such as the running mean and variance of a BatchNorm, its
-    buffers, stands in `untrained` (m,), one more flat array of which the model's tensors are views (m may be
-    0), and in `counters`, the model's integer and boolean arrays as they are. They are kept up to date by
-    training passes, and may be written in place, as the parameters may. `state_slots` and `counter_names`
-    say what they are called.
+    What the model changes without training it, such as the running mean and variance of a BatchNorm, stands
+    in `buffers` (m,), one more flat array of which the model's tensors are views (m may be 0), and in
+    `counters`, the model's integer and boolean arrays as they are. They are kept up to date by training
+    passes, and may be written in place, as the parameters may. `state_slots` and `counter_names` say what
+    they are called.
 
     `unused` are the parameters that got no gradient in the last pass; theirs is -0.0 throughout, so that a
     sum over agents is -0.0 where none of them had one. `released` says that the model has parameters which
@@ -54,7 +55,8 @@ class FlatExecutor(ABC):
     slots: tuple[Slot, ...]
     state_slots: tuple[Slot, ...] = ()
     counter_names: tuple[str, ...] = ()
-    untrained: Any
+    buffers: Any
+    untrained = RenamedAttribute("buffers")
     counters: tuple[Any, ...]
     unused: tuple[Slot, ...] = ()
     released: bool = False
@@ -68,7 +70,7 @@ class FlatExecutor(ABC):
         """Have the arrays of these buffers, or of another executor; again when they have moved."""
         self._holder = holder
         self.parameters, self.gradients, self.slots = holder.parameters, holder.gradients, holder.slots
-        self.untrained, self.counters = holder.untrained, holder.counters
+        self.buffers, self.counters = holder.buffers, holder.counters
         self.state_slots, self.counter_names = holder.state_slots, holder.counter_names
 
     def numpy_parameters(self) -> np.ndarray[Any, Any]:
@@ -81,12 +83,12 @@ class FlatExecutor(ABC):
         return {name: value.copy() for name, value in named.items()}
 
     def named_state(self) -> dict[str, np.ndarray[Any, Any]]:
-        """A copy of every array behind `untrained` and `counters` under its name, in host memory."""
+        """A copy of every array behind `buffers` and `counters` under its name, in host memory."""
         return self._holder.named_state()
 
     def state_arrays(self) -> dict[str, Any]:
         """The arrays of the state by name, as they are, to be read and written in place."""
-        return by_name(self.untrained, self.state_slots) | dict(
+        return by_name(self.buffers, self.state_slots) | dict(
             zip(self.counter_names, self.counters, strict=False)
         )
 

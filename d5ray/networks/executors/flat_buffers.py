@@ -15,7 +15,7 @@ Allocate = Callable[[int, str], HostArray]
 
 @final
 class FlatBuffers:
-    """`parameters` and `gradients` (n,), `untrained` (m,), and the views of each by the tensors' names.
+    """`parameters` and `gradients` (n,), `buffers` (m,), and the views of each by the tensors' names.
 
     The values that are given are copied; tensors that can lie in memory of others' (see `ArrayLibrary.lay`)
     lie in the views from then on. default: the type where there are no parameters. Raises
@@ -37,8 +37,8 @@ class FlatBuffers:
         empty = library.put(np.empty(0, default))
         values = self._joined("parameters", parameters, empty)
         self._lay_into(values, library.xp.zeros_like(values))
-        self.untrained = self._joined("buffers", state, values[:0])
-        self.state_views = by_name(self.untrained, self.state_slots)
+        self.buffers = self._joined("buffers", state, values[:0])
+        self.state_views = by_name(self.buffers, self.state_slots)
         library.lay(state, self.state_views, {})
 
     def use_buffers(self, allocate: Allocate) -> None:
@@ -64,7 +64,7 @@ class FlatBuffers:
 
     def named_state(self) -> dict[str, HostArray]:
         """A copy of every array of the state under its name, in host memory."""
-        flat = self._library.get(self.untrained)
+        flat = self._library.get(self.buffers)
         return {
             name: np.array(view) for name, view in by_name(flat, self.state_slots).items()
         } | self._counted
@@ -73,7 +73,7 @@ class FlatBuffers:
         """A copy of every tensor of parameters and state; see `FlatExecutor.state_dict`."""
         own = self._library.host(self.parameters)
         flat = own if parameters is None else np.asarray(parameters, own.dtype)
-        parts = by_name(flat, self.slots) | by_name(self._library.host(self.untrained), self.state_slots)
+        parts = by_name(flat, self.slots) | by_name(self._library.host(self.buffers), self.state_slots)
         return {name: np.array(view) for name, view in parts.items()} | self._counted
 
     @property

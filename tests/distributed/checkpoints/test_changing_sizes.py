@@ -71,7 +71,7 @@ def test_fewer_and_more_agents_compute_what_numpy_does(
         group.train(steps)
         reference.go_on(size, steps)
         first, *others = (state_of(agent) for agent in group.agents)
-        assert all(each.same(replace(first, untrained=each.untrained)) for each in others)
+        assert all(each.same(replace(first, buffers=each.buffers)) for each in others)
         np.testing.assert_allclose(first.x, reference.x, rtol=1e-11, atol=1e-13)
     place = group.agents[0].data.epochs.at(13)
     assert (place.epoch, place.samples) == (reference.epoch, reference.done) and place.epoch >= 1

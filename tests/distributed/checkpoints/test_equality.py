@@ -30,7 +30,7 @@ class OneUlp(d5.DistributedOptimizer):
     """Allreduce SGD in which one number of one agent changes by one unit in the last place."""
 
     invariant = "one model"
-    untrained = SynchronizedBuffers()
+    buffer_policy = SynchronizedBuffers()
 
     def __init__(self, rank: int, at_step: int) -> None:
         self.rank, self.at_step = rank, at_step

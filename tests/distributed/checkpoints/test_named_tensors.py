@@ -86,14 +86,14 @@ def test_an_executor_of_ones_own_without_names_of_its_state_comes_back() -> None
     size = max(slot.offset + slot.size for slot in QuadraticExecutor.slots)
     start = np.arange(float(size))
     first, second = (QuadraticExecutor(np.eye(size), np.zeros(size), x) for x in (start, 0 * start))
-    first.untrained[...], first.counters[0][...] = 5.0, 9
+    first.buffers[...], first.counters[0][...] = 5.0, 9
     arrays = with_model(first, {"random": np.zeros(0, np.uint8), "own": np.ones(2)}, whole=True)
     arrays = {name: np.array(array) for name, array in arrays.items()}
     assert {"random", "own"} < own_arrays(arrays).keys()
     assert {slot.name for slot in first.slots} <= model_arrays(arrays).keys()
     fill_model(second, arrays)
     assert np.array_equal(second.numpy_parameters(), start)
-    assert np.array_equal(second.untrained, [5.0, 5.0]) and int(second.counters[0]) == 9
+    assert np.array_equal(second.buffers, [5.0, 5.0]) and int(second.counters[0]) == 9
     del arrays[first.slots[0].name]
     with pytest.raises(StorageError, match=first.slots[0].name):
         fill_model(second, arrays)

@@ -69,7 +69,7 @@ def spoil(agent: TrainingAgent, seed: int) -> None:
     """What an exchange leaves that was interrupted in the midst: anything."""
     rng = np.random.default_rng(seed)
     executor = agent.executor
-    for array in (host_view(executor.parameters), host_view(executor.untrained)):
+    for array in (host_view(executor.parameters), host_view(executor.buffers)):
         array[...] = rng.standard_normal(len(array))
     for state in agent.connections.optimizer._states.values():
         for name, value in state.items():
@@ -118,7 +118,7 @@ def test_survivors_are_equal_and_go_on_as_numpy_does(optimizer: d5.Optimizer, re
     assert before[0].base and all(each.same(before[0]) for each in before)
     assert all(outcome.completed for outcome in together(lambda at: left[at].train(MORE), len(left)))
     first, *others = [state_of(agent) for agent in left]
-    assert all(each.same(replace(first, untrained=each.untrained)) for each in others)
+    assert all(each.same(replace(first, buffers=each.buffers)) for each in others)
     expected = in_numpy(optimizer, ranks, before[0], agreed[0].step, MORE)
     np.testing.assert_allclose(first.x, expected.x, rtol=1e-11, atol=1e-13)
     assert np.abs(first.x - before[0].x).max() > 1e-3

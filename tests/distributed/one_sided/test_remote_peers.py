@@ -299,16 +299,6 @@ def test_letters_without_arrays_or_with_too_many_are_refused() -> None:
         assert collected(group[1], 1)[0].number == 1
 
 
-def test_the_names_of_before_send_and_receive_for_one_release() -> None:
-    """With a warning that has the new one: an optimizer of a user's that posts and collects still runs."""
-    with met(d5.topologies.Complete(2)) as group:
-        with pytest.warns(DeprecationWarning, match=r"RemotePeers\.post is send now"):
-            group[0].post(1, np.array([3.0]))
-        with pytest.warns(DeprecationWarning, match=r"RemotePeers\.collect is receive now"):
-            (message,) = group[1].collect(wait_for={0: 1})
-        assert message.arrays[0].tolist() == [3.0]
-
-
 @WHERE
 def test_who_waits_for_letters_gets_them_when_the_last_has_come(nodes: str) -> None:
     """Two of one agent and three of another, counted from the start; what has come besides is given too."""

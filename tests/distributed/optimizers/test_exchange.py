@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import d5ray as d5
-from d5ray.distributed.optimizers.exchange import adopt_former_flags
+from d5ray.distributed.optimizers.exchange import adopt_former_flags, adopt_former_names
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 
@@ -93,7 +93,9 @@ def test_a_flag_changes_what_the_class_above_says() -> None:
     assert warned[-1].filename == __file__
     kind = made()  # as out of a pickle: a class that is there already gets its attributes one by one
     kind.uses_server = kind.asynchronous = True
+    kind.untrained = kept = d5.networks.FromRankZero()
     assert adopt_former_flags(kind) == ["uses_server"] and facts(kind) == SAID["servers"].facts
+    assert adopt_former_names(kind) == ["untrained"] and kind.buffer_policy is kept
 
 
 def experiment(kind: Any, **values: Any) -> Experiment:

@@ -131,7 +131,7 @@ def test_a_rule_is_data_until_it_is_bound(make: Callable[[], Rule]) -> None:
 def test_statistics_are_averaged_where_there_is_one_model_or_an_average(make: Callable[[], Rule]) -> None:
     """And kept where the models differ for good."""
     rule = make()
-    assert rule.untrained == (LocalBuffers() if rule.needs else SynchronizedBuffers())
+    assert rule.buffer_policy == (LocalBuffers() if rule.needs else SynchronizedBuffers())
 
 
 WHOLE: list[tuple[str, int, Callable[[Any], Rule]]] = [

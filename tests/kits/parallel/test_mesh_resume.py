@@ -92,7 +92,7 @@ def course(wanted: d5.Experiment, steps: int, resume: Checkpoints | None = None)
         bits = []
         for agent in agents:
             executor, states = agent.executor, agent.connections.optimizer._states
-            bits.append([agent.flat_parameters().tobytes(), host(executor.untrained).tobytes()])
+            bits.append([agent.flat_parameters().tobytes(), host(executor.buffers).tobytes()])
             bits[-1] += [host(each).tobytes() for each in executor.counters]
             bits[-1] += [host(each).tobytes() for own in states.values() for each in own.values()]
         return losses, bits

@@ -51,7 +51,7 @@ class MeanOfCounted(Executor):
 
     def __init__(self) -> None:
         self.parameters, self.gradients = np.zeros(6), np.zeros(6)
-        self.untrained, self.counters, self.slots = np.zeros(0), (), ()
+        self.buffers, self.counters, self.slots = np.zeros(0), (), ()
         self.sizes: list[int] = []
 
     def inference(self, inputs: Array) -> Array:
@@ -99,6 +99,16 @@ def test_a_piece_has_the_batch_size_at_most(samples: int, sizes: list[int]) -> N
     inner = MeanOfCounted()
     AccumulatingExecutor(inner, LOSS, 3, at_most=4).inference_and_backprop(*batch(samples))
     assert inner.sizes == sizes
+
+
+def test_an_executor_of_before_has_its_buffers_for_one_release() -> None:
+    """A class of a user's that sets `untrained`, as the interface said, is warned and trains."""
+    executor, mine = MeanOfCounted(), np.zeros(3)
+    with pytest.warns(DeprecationWarning, match=r"MeanOfCounted\.untrained is buffers now") as warned:
+        executor.untrained = mine
+    assert executor.buffers is mine and warned[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match=r"MeanOfCounted\.untrained is buffers now"):
+        assert executor.untrained is mine
 
 
 def test_labels_that_the_loss_ignores_do_not_count() -> None:

@@ -41,7 +41,7 @@ class PieceExecutor(FlatExecutor):
 
     A stage holds one piece, or several where pieces are interleaved; they are its chunks, numbered from 0
     in the order in which they are given. All of them share one pair of flat buffers, in which a parameter
-    that several chunks hold stands once; `untrained` is kept up to date by `forward`, in the order of its
+    that several chunks hold stands once; `buffers` is kept up to date by `forward`, in the order of its
     calls.
 
     put, get, empty         `ArrayLibrary.put`, `host` and `empty` of the framework's array library
