@@ -11,10 +11,12 @@ import ray
 
 from d5ray.actors.calls import ActorDied, get
 from d5ray.actors.session import session
+from d5ray.checks import shown
 from d5ray.errors import ConfigurationError, D5Error, StorageError, nearest
 from d5ray.metrics.queries.run_queries import Queryable
 from d5ray.metrics.queries.source import Answer, Limits, QuerySource
-from d5ray.metrics.record.reader import Run
+from d5ray.metrics.record.folders import runs_root
+from d5ray.metrics.record.reader import Run, list_runs
 
 ACTOR_NAME = "MetricsAggregator"  # the actor's name, in the namespace of its run
 QUESTIONS, CONTROL = "questions", "control"  # its concurrency groups: neither holds up what agents send
@@ -91,12 +93,12 @@ class _Aggregator(QuerySource):
 def running(name: str = "last", address: str | None = None) -> RunningRun:
     """The running run of a Ray cluster with this name, or beginning of a name; "last": the newest.
 
-    address: of the cluster; by default the Ray that this program uses, RAY_ADDRESS, the one that the run's
-    folder names, or that of this machine. Raises `ConfigurationError` if no such run is running, and
-    `PlacementError` if no Ray answers.
+    address: of the cluster, HOST:PORT, or "auto" for one of this machine; by default the Ray that this
+    program uses, RAY_ADDRESS, or the one that the run's folder names. Raises `ConfigurationError` if no such
+    run is running, and `PlacementError` if no Ray answers.
     """
     if not ray.is_initialized() or address is not None:
-        where = address or os.environ.get("RAY_ADDRESS") or _address_of(name) or "auto"
+        where = address or os.environ.get("RAY_ADDRESS") or _address_of(name)
         session.connect(where, cpus=0, metadata={"asks": name}, quiet=True)
     named = ray.util.list_named_actors(all_namespaces=True)
     there = sorted(actor["namespace"] for actor in named if actor["name"] == ACTOR_NAME)
@@ -112,10 +114,20 @@ def running(name: str = "last", address: str | None = None) -> RunningRun:
     return RunningRun(fitting[0], ray.get_actor(ACTOR_NAME, namespace=fitting[0]))
 
 
-def _address_of(name: str) -> str | None:
-    """The address of the Ray in which the run goes on, if its folder is on this machine."""
-    try:
-        row = Run.find(name).row
-    except D5Error:
-        return None
-    return row["ray_address"] if row["status"] == "running" else None
+def _address_of(name: str) -> str:
+    """The address of the Ray in which the run goes on, by its folder; raises `ConfigurationError` without."""
+    runs = list_runs()
+    fitting = [run for run in runs if name in (run.name, "last")]
+    rows = [run.row for run in fitting or [run for run in runs if run.name.startswith(name)]]
+    for row in rows:  # the newest first
+        if row["status"] == "running" and row["ray_address"]:
+            return str(row["ray_address"])
+    if not rows:
+        why = f"There is no run {shown(name)} in {runs_root()}: {nearest(name, [run.name for run in runs])}"
+    elif rows[0]["status"] == "running":
+        why = f"The run {rows[0]['run_id']} has no Ray: it is a simulation, or has not begun to train"
+    else:
+        why = f"The run {rows[0]['run_id']} is not going on, its status is {rows[0]['status']}"
+    raise ConfigurationError(
+        f"{why} (for a run of another machine give the address of its Ray cluster, HOST:PORT or 'auto')"
+    )

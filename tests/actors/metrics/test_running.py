@@ -1,6 +1,8 @@
 """A run that is going on, asked through its aggregator and by Arrow Flight, against its own tables"""
 
 import json
+import os
+import platform
 import socket
 import stat
 import subprocess
@@ -8,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,9 @@ import pytest
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError, D5Error, StorageError
+from d5ray.metrics.record.liveness import start_of
+from tests.conftest import d5ray, free_port
+from tests.metrics.small_runs import finished, written
 from tests.patience import patience
 
 MEDIANS = "SELECT metric, median(value) AS m, count(*) AS n FROM samples GROUP BY metric ORDER BY metric"
@@ -138,6 +144,32 @@ def test_the_run_answers_by_flight_until_it_ends() -> None:
     with pytest.raises(StorageError, match="has ended"):
         running.sql("select 1")
     assert time.monotonic() - begin < patience(10)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("smell", "There is no run 'smell' in {root}: did you mean 'small'? (for a run of another machine"),
+        ("small", "The run small is not going on, its status is completed ("),
+        ("abc-1", "The run abc-1 has no Ray: it is a simulation"),
+        pytest.param("abc", "no Ray answers at 127.0.0.1:{port} ", marks=pytest.mark.full),
+        pytest.param("last", "no Ray answers at 127.0.0.1:{port} ", marks=pytest.mark.full),
+    ],
+)
+def test_where_a_run_goes_on_its_folder_says(own_home: Path, name: str, told: str) -> None:
+    """No Ray is asked for a run that is not going on; of the others, the one with an address is meant."""
+    root, port = own_home / "runs", free_port()
+    here: dict[str, Any] = {
+        "status": "running", "host": platform.node(), "driver_pid": os.getpid(),
+        "driver_start": start_of(os.getpid()),
+    }  # fmt: skip
+    began = {each: datetime(2026, 1, day, tzinfo=UTC) for day, each in enumerate(("small", *"123"), 1)}
+    finished(root, "small", 1, started=began["small"])
+    written(root, "abc-1", 2, started=began["1"], **here).leave()
+    written(root, "abc-2", 3, started=began["2"], **here, ray_address=f"127.0.0.1:{port}").leave()
+    finished(root, "abc-3", 4, started=began["3"], ray_address="127.0.0.1:1")
+    done = d5ray("resize", name, "--agents", "1")
+    assert done.code == 3 and told.format(root=root, port=port) in done.err, done
 
 
 @pytest.mark.full
