@@ -72,23 +72,28 @@ def test_names_that_were_renamed_are_public_now() -> None:
 
 def test_attributes_of_before_mean_the_present_ones_for_one_release(tmp_path: Path) -> None:
     """A rule of a user's in the words of the release before is warned, at its line, and does what it did."""
-    policy = d5.networks.FromRankZero()
-    with pytest.warns(DeprecationWarning, match="sets untrained, which is buffer_policy now") as warned:
+    policy, rounds = d5.networks.FromRankZero(), list[int]()
+    with pytest.warns(DeprecationWarning, match="^Former sets") as warned:
 
         class Former(d5.DistributedOptimizer):
             exchange, invariant, untrained = d5.ExchangeVia.PEERS, "none", policy
 
             def step(self, batch: d5.Batch) -> None:
                 self.apply(self.gradient(batch))
-                self.peers.post(1 - self.peers.rank, self.x)  # type: ignore[operator]
-                self.came = self.peers.collect()  # type: ignore[operator]
+                self.peers.post(1 - self.peers.rank, self.x)
+                self.came = self.peers.collect()
 
-    assert warned[0].filename == __file__ and Former.buffer_policy is policy
-    experiment = d5.Experiment("mlp", "digits", d5.optimizers.SGD(0.1), distributed=Former)
+            def linger(self, round: int) -> None:
+                rounds.append(round)
+
+    assert [each.filename for each in warned] == 2 * [__file__] and Former.buffer_policy is policy
+    experiment = d5.Experiment(
+        "mlp", "digits", d5.optimizers.SGD(0.1), distributed=Former, slow=d5.faults.Slowdown(1, 4)
+    )
     with pytest.warns(DeprecationWarning) as warned, d5.simulate(experiment, root=tmp_path) as group:
         assert group.train(steps=3).completed
     texts = {str(each.message).partition(",")[0].partition(".")[2] for each in warned}
-    assert texts == {"post is send now", "collect is receive now"}
+    assert rounds and texts == {"post is send now", "collect is receive now"}
 
 
 @pytest.mark.parametrize("place", ["d5ray", "d5ray.pipelines"])

@@ -46,7 +46,7 @@ class TrainCalls:
         self._watch, self._kill, self._note = watch, kill, note
         self._patience = plan.experiment.stuck_seconds or plan.experiment.timeout_seconds
         self._stuck: dict[int, str] = {}  # why agents were killed, by rank
-        self._lingers = plan.experiment.distributed_optimizer.lingers
+        self._has_idle_rounds = plan.experiment.distributed_optimizer.has_idle_rounds
         several = plan.experiment.agents_per_replica > 1  # then some wait for others in any case
         self._forms_again = several or not plan.experiment.distributed_optimizer.one_sided
         self.parting = False  # whether some left their group so that all come back
@@ -115,8 +115,8 @@ class TrainCalls:
         if outcome.completed:
             self._members.steps[rank] = outcome.step
             self._members.servers.pause(rank)
-            if self._lingers:
-                self._idle[rank] = self._members.agents[rank].linger.remote()
+            if self._has_idle_rounds:
+                self._idle[rank] = self._members.agents[rank].idle.remote()
 
     def over(self) -> dict[int, Any]:
         """Tell all that nobody trains any more; gives references, by rank, to the ends of idle rounds."""

@@ -309,8 +309,8 @@ class TrainingLoop:
 
     def idle(self, rounds: int | None) -> int:
         """Do idle rounds, without gradients, until `over`, or that many; gives their number."""
-        done, pace = 0, max(IDLE_SECONDS, self._step_seconds)
-        while done < rounds if rounds is not None else not self.over.wait(pace):
-            self._connections.optimizer.linger(self.progress.step + done)
+        done, seconds = 0, max(IDLE_SECONDS, self._step_seconds)
+        while done < rounds if rounds is not None else not self.over.wait(seconds):
+            self._connections.optimizer.idle_round(self.progress.step + done)
             done += 1
         return done

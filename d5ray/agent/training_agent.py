@@ -231,7 +231,7 @@ class TrainingAgent:
         return outcome
 
     @on_its_device
-    def linger(self, rounds: int | None = None) -> None:
+    def idle(self, rounds: int | None = None) -> None:
         """Do idle rounds: take part without gradients until `over`; in a replay that many."""
         with blaming(repr(self), "while it waited for the others' steps"):
             done = self._loop.idle(rounds)

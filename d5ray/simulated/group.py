@@ -236,8 +236,8 @@ class SimulatedGroup(TrainingRun):
         if outcome.completed and outcome.reason and self.experiment.distributed_optimizer.asynchronous:
             for other in self._training:
                 self.agents[other].stop(outcome.reason)
-        if self.experiment.distributed_optimizer.lingers and outcome.completed:
-            self.agents[rank].linger(self._simulation.order.rounds(rank))
+        if self.experiment.distributed_optimizer.has_idle_rounds and outcome.completed:
+            self.agents[rank].idle(self._simulation.order.rounds(rank))
         return outcome
 
     def _ended(self, rank: int) -> None:

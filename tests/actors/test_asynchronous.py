@@ -143,8 +143,8 @@ def in_threads(wanted: Experiment, steps: Sequence[int] = STEPS) -> tuple[Array,
                 if not training:
                     for agent in agents:
                         agent.over()
-                if wanted.distributed_optimizer.lingers:
-                    agents[rank].linger()
+                if wanted.distributed_optimizer.has_idle_rounds:
+                    agents[rank].idle()
 
             together(train, len(agents))
             if wanted.distributed_optimizer.asynchronous:

@@ -33,7 +33,7 @@ class ExchangeVia(Flag):
 
 
 # What said so in earlier versions, in classes of users and in pickles of these.
-FORMER_NAMES: Final = {"untrained": "buffer_policy"}
+FORMER_NAMES: Final = {"untrained": "buffer_policy", "linger": "idle_round", "lingers": "has_idle_rounds"}
 FORMER_FLAGS: Final = {
     "uses_server": ExchangeVia.SERVERS,
     "uses_peers": ExchangeVia.PEERS,
@@ -58,7 +58,7 @@ def derive(kind: Any) -> None:
             DeprecationWarning,
             stacklevel=4,
         )
-    implied = {"lingers": True} if "linger" in vars(kind) else {}
+    implied = {"has_idle_rounds": True} if "idle_round" in vars(kind) else {}
     if "exchange" in vars(kind):
         check_kind("exchange", kind.exchange, ExchangeVia, "an ExchangeVia such as ExchangeVia.SERVERS")
         implied["asynchronous"] = kind.exchange != ExchangeVia.COLLECTIVES

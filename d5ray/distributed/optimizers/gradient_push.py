@@ -44,7 +44,7 @@ class GradientPush(DistributedOptimizer):
         self.descend(self.gradient(batch))
         self.mix(batch.step)
 
-    def linger(self, round: int) -> None:
+    def idle_round(self, round: int) -> None:
         self.mix(round)
 
     def finish(self) -> None:
@@ -133,9 +133,9 @@ class OverlapSGP(GradientPush):
         self.apply(gradient)
         self.u[...] = self.x
 
-    def linger(self, round: int) -> None:
+    def idle_round(self, round: int) -> None:
         if not self.peers.complete:  # else all end within s steps of each other
-            super().linger(round)
+            super().idle_round(round)
 
     def come_early(self) -> list[PeerMessage]:
         return self.peers.receive(most=self.sent if self.peers.complete else None)

@@ -65,7 +65,7 @@ class DistributedOptimizer(ABC):
       SHARED_MEMORY  all agents share one x in memory; such a run cannot be replayed
     Except with collectives, agents are `asynchronous`, unless the class says that they are not: they are
     evaluated when all have ended, since each ends at its own time, and the run can be replayed. In a class
-    with `linger`, an agent that has completed its steps calls it until all have completed theirs.
+    with `idle_round`, an agent that has completed its steps calls it until all have completed theirs.
 
     After an agent's death `start` is called again on the remaining agents. With `one_model` all of them take
     parameters, buffers, base optimizer's state and `shared_state` of the most advanced one, and prove by a
@@ -83,7 +83,7 @@ class DistributedOptimizer(ABC):
     exchange: ExchangeVia = ExchangeVia.COLLECTIVES
     asynchronous = False
     replayable = True
-    lingers = False
+    has_idle_rounds = False
     invariant = ""
     one_model = True
     own_base_state = False
@@ -175,7 +175,7 @@ class DistributedOptimizer(ABC):
     def resume(self) -> None:  # noqa: B027 - most train on with what was evaluated
         """Called before the step after an evaluation: restore in self.x what `finish` replaced."""
 
-    def linger(self, round: int) -> None:  # noqa: B027 - called where a class has its own
+    def idle_round(self, round: int) -> None:  # noqa: B027 - called where a class has its own
         """Called at the rate of steps while others train; rounds continue the count of steps."""
 
     def check(self, elements: int) -> None:  # noqa: B027 - most subclasses take any size

@@ -61,7 +61,7 @@ WINDOW_KINDS = ("average", "held", "read")
 class RecordedSchedule:
     """The order of requests at every shard and window, by name; and the finds of each look at messages.
 
-    rounds: how often each agent lingered, at the end of each training.
+    rounds: how many idle rounds each agent did, at the end of each training.
     """
 
     turns: Mapping[str, list[Key]]

@@ -27,7 +27,7 @@ def made(base: type[d5.DistributedOptimizer] = d5.DistributedOptimizer, **said: 
 
 def facts(kind: Any) -> tuple[Any, ...]:
     own = kind()
-    return own.exchange, own.asynchronous, own.replayable, own.lingers, own.one_sided
+    return own.exchange, own.asynchronous, own.replayable, own.has_idle_rounds, own.one_sided
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ SAID = {
         (MEMORY, True, False, False, True)
     ),
     "idle rounds": Said(
-        {"exchange": PEERS, "linger": lambda self, round: None},
-        {"uses_peers": True, "asynchronous": True, "lingers": True, "linger": lambda self, round: None},
+        {"exchange": PEERS, "idle_round": lambda self, round: None},
+        {"uses_peers": True, "asynchronous": True, "idle_round": lambda self, round: None},
         (PEERS, True, True, True, True)
     ),
 }  # fmt: skip
