@@ -281,6 +281,7 @@ class Experiment:
     settled = RenamedAttribute("resolved_servers")
     later = RenamedAttribute("late_agents")
     meets = RenamedAttribute("in_lockstep")
+    pace = RenamedAttribute("straggler_delay")
 
     def __new__(cls, *_: object, **given: object) -> "Experiment":
         """Names what users of other libraries write first."""
@@ -506,7 +507,7 @@ class Experiment:
             return False
         return servers is None or (servers.consistency == Synchronous() and servers.servers.groups == 1)
 
-    def pace(self, rank: int) -> StragglerDelay:
+    def straggler_delay(self, rank: int) -> StragglerDelay:
         """The slowdown of this agent's computation."""
         return StragglerDelay(check_stragglers(self.slow, self.agents or 1), rank, self.seed)
 

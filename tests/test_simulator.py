@@ -268,8 +268,8 @@ def test_random_stragglers_cost_the_longest_of_each_step_or_of_each_period() -> 
     """Allreduce waits for the slowest of every step, local SGD for the slowest sum of four steps."""
     slow = (d5.faults.ExponentialSlowdown(1.0), d5.faults.HeavyTailedSlowdown(3.0, agent=1))
     wanted = experiment(slow=slow)
-    paces = [wanted.pace(rank) for rank in range(4)]
-    computed = np.array([[4e-3 * pace.factor() for _ in range(8)] for pace in paces])  # (agents, steps)
+    delays = [wanted.straggler_delay(rank) for rank in range(4)]
+    computed = np.array([[4e-3 * delay.factor() for _ in range(8)] for delay in delays])  # (agents, steps)
     spent = {}
     for rule in (d5.optimizers.AllreduceSGD(), d5.optimizers.LocalSGD(period=4)):
         with d5.simulate(wanted.with_values(distributed=rule), NO_NETWORK, COMPUTE) as group:

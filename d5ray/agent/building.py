@@ -68,7 +68,7 @@ def executor_of(experiment: Experiment, dataset: Dataset, rank: int, share: Any,
     shape = shape_after(experiment.pipeline, dataset.sample_shape)
     executor = whole_network(experiment, shape, len(dataset.classes))
     executor.draw_from(experiment.seed, rank)
-    return world.delayed(executor, experiment.pace(rank))
+    return world.delayed(executor, experiment.straggler_delay(rank))
 
 
 def whole_network(experiment: Experiment, sample_shape: Shape, classes: int) -> Executor:

@@ -176,7 +176,7 @@ def test_slownesses_of_one_agent_multiply() -> None:
     assert [StragglerDelay(slow, rank, 0).factor() for rank in range(3)] == [2.0, 6.0, 1.0]
     assert StragglerDelay(slow, 1, 0) and not StragglerDelay(slow, 2, 0)
     wanted = d5.Experiment(**PLAIN, agents=3, slow=slow)
-    assert [wanted.pace(rank).factor() for rank in range(3)] == [2.0, 6.0, 1.0]
+    assert [wanted.straggler_delay(rank).factor() for rank in range(3)] == [2.0, 6.0, 1.0]
     assert d5.Experiment(**PLAIN, agents=3, slow=slow[0]) == wanted.with_values(slow=slow[:1]) != wanted
 
 

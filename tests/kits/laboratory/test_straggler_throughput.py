@@ -115,4 +115,4 @@ def test_only_the_last_agent_is_slow_on_cores_as_on_devices() -> None:
     made = job_of(recipe, device_seconds=0.005)
     for contender in (OnCores(d5.optimizers.ASGD(), 4), OnDevices(d5.optimizers.ASGD(), 4)):
         experiment = contender.experiment(made, "digits")
-        assert [experiment.pace(rank).factor() for rank in range(4)] == [1, 1, 1, 4]
+        assert [experiment.straggler_delay(rank).factor() for rank in range(4)] == [1, 1, 1, 4]
