@@ -14,13 +14,13 @@ from d5ray.actors.group.newcomers import Newcomers
 from d5ray.actors.group.roster import AgentRoster
 from d5ray.actors.group.run_row import RunPlan
 from d5ray.actors.group.train_calls import TrainCalls
-from d5ray.actors.metrics.wishes import check_resize
+from d5ray.actors.metrics.aggregator import check_resize
 from d5ray.actors.remote import SETUP_SECONDS
 from d5ray.errors import AgentError
 
 AHEAD_SECONDS: Final = 0.3  # of training, in which all have been told before which step they pause
 AHEAD_STEPS: Final = 2  # at least
-HEAR_SECONDS: Final = 1.0  # between two looks whether somebody wishes for other agents
+HEAR_SECONDS: Final = 1.0  # between two looks whether somebody asked for other agents
 
 
 @final
@@ -44,8 +44,8 @@ class Changes:
     ) -> None:
         self._experiment = plan.experiment
         self._members, self._newcomers, self._forming = members, newcomers, forming
-        self._wished: int | None = None
-        self._heard: Any = None  # reference to what is wished for from outside
+        self._requested: int | None = None
+        self._heard: Any = None  # reference to what is requested from outside
         self._hears = 0.0  # when that is asked again
         self._note_death = note_death
         self.leaving: list[int] = []
@@ -64,12 +64,12 @@ class Changes:
         self._told: dict[int, Any] = {}
         self._left: set[int] = set()  # who left its group or went on, since one was too far
 
-    def wish(self, agents: int) -> None:
+    def request(self, agents: int) -> None:
         """Let there be that many agents from the next look on; from any thread."""
         experiment = self._experiment
         one_sided = experiment.distributed_optimizer.one_sided
         check_resize(experiment.describe() | {"agents": experiment.agents}, agents, one_sided=one_sided)
-        self._wished = agents
+        self._requested = agents
 
     def _want(self, agents: int) -> None:
         """Let the last ones leave, or the first come that are not there."""
@@ -86,11 +86,11 @@ class Changes:
             self._newcomers.begin(rank)
 
     def advance(self, calls: TrainCalls, wanted: Callable[[], Any]) -> None:
-        """Do what can be done now, without waiting. wanted: gives a reference to what others wish for."""
+        """Do what can be done now, without waiting. wanted: gives a reference to what others request."""
         self._hear(wanted)
-        if (wished := self._wished) is not None:
-            self._wished = None
-            self._want(wished)
+        if (requested := self._requested) is not None:
+            self._requested = None
+            self._want(requested)
         for rank, reason in self._newcomers.look().items():
             self._note_death(rank, reason)
             self._newcomers.begin(rank)
@@ -117,13 +117,13 @@ class Changes:
     # --------------------------------------------------------------------------------------------------
 
     def _hear(self, wanted: Callable[[], Any]) -> None:
-        """Ask now and then for the number of agents that somebody wishes for, beyond this process."""
+        """Ask now and then for the number of agents that somebody requested, beyond this process."""
         if self._heard is None and time.monotonic() >= self._hears:
             self._heard, self._hears = wanted(), time.monotonic() + HEAR_SECONDS
         elif self._heard is not None and ray.wait([self._heard], timeout=0)[0]:
             with suppress(RayError):  # of an aggregator that is lost
                 agents = ray.get(self._heard)
-                self._wished = self._wished if agents is None else agents
+                self._requested = self._requested if agents is None else agents
             self._heard = None
 
     def _change(self, calls: TrainCalls) -> None:

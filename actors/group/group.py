@@ -182,7 +182,7 @@ class TrainingGroup(TrainingRun):
 
     def resize(self, agents: int) -> None:
         """Let the run have this number of agents; see `d5ray.resize`. Also from another thread."""
-        self._recovery.changes.wish(agents)
+        self._recovery.changes.request(agents)
 
     def parameters(self, rank: int = 0) -> dict[str, np.ndarray[Any, Any]]:
         """A copy of the parameters of the agent with this rank, by name."""

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from d5ray.actors.metrics.exporter import MetricsExporter, silent
-from d5ray.actors.metrics.wishes import check_resize
+from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError, DiskFull
 from d5ray.metrics.definitions.catalogue import catalogue_rows
 from d5ray.metrics.exports.exported_metrics import (
@@ -100,12 +100,12 @@ class MetricsAggregator:
         return os.getpid(), *(("", 0.0) if full is None else (full[2], _seconds_since(full[1])))
 
     def want(self, agents: int) -> None:
-        """Take the wish of somebody that the run have this number of agents; the driver asks for it."""
+        """Take a request that the run have this number of agents; the driver asks for it."""
         check_resize(self._experiment, agents, one_sided=self._one_sided)
         self._wanted = agents
 
     def wanted(self) -> int | None:
-        """The number of agents that somebody wished for since this was asked last."""
+        """The number of agents that was requested since this was asked last."""
         wanted, self._wanted = self._wanted, None
         return wanted
 
@@ -277,3 +277,22 @@ class _Own:
 
     def drain(self) -> None:
         pass
+
+
+def check_resize(experiment: Mapping[str, Any], agents: int, *, one_sided: bool = False) -> None:
+    """Raise `ConfigurationError` unless an experiment, as `describe` gives it, can have that many agents."""
+    if one_sided:
+        raise ConfigurationError(
+            "the agents of the run do not wait for each other's steps, so there is none that all reach "
+            "together: take late=(Late(agent=3, seconds=60),) for agents that join later"
+        )
+    least = experiment.get("min_agents", 1)
+    check_count("agents", agents, least, experiment["agents"])
+    mesh = experiment.get("mesh") or {"replicas": experiment["agents"]}
+    replica = experiment["agents"] // mesh["replicas"]
+    if agents % replica:
+        possible = range(-(-least // replica) * replica, experiment["agents"] + 1, replica)
+        raise ConfigurationError(
+            f"agents is {agents}, and a replica of the run's mesh is {replica} agents, which come and go "
+            f"together: take one of {', '.join(map(str, possible))}"
+        )

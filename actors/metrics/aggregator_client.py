@@ -113,7 +113,7 @@ class AggregatorClient:
         self._watched = ()
 
     def wanted(self) -> Any:
-        """A reference to the number of agents that somebody wishes for, or None."""
+        """A reference to the number of agents that somebody requested, or None."""
         return self.actor.wanted.options(concurrency_group=CONTROL).remote()
 
     def tables(self) -> dict[str, pa.Table]:

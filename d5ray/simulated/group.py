@@ -13,7 +13,7 @@ from d5ray.actors.group.models import Models
 from d5ray.actors.group.progress_bar import Bar
 from d5ray.actors.group.run_row import RunOrigin, RunPlan, new_run_id
 from d5ray.actors.group.training import TrainingRun
-from d5ray.actors.metrics.wishes import check_resize
+from d5ray.actors.metrics.aggregator import check_resize
 from d5ray.agent.building import load_framework
 from d5ray.agent.faults import Do
 from d5ray.agent.loop import Progress

@@ -33,7 +33,7 @@ class ResolvedServers:
 
     @classmethod
     def of(cls, servers: Servers, distributed: DistributedOptimizer, base: Optimizer) -> "ResolvedServers":
-        """The experiment's own wishes first, then the optimizer's."""
+        """The experiment's own settings first, then the optimizer's."""
         resolved = cls(
             servers,
             servers.consistency or distributed.consistency,

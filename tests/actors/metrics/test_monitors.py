@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 import d5ray as d5
-from d5ray.actors.metrics.wishes import check_resize
+from d5ray.actors.metrics.aggregator import check_resize
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.store import Run
