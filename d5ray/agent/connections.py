@@ -342,25 +342,31 @@ class Connections:
         """Give all agents the first one's buffers that passes change and may read, before a step.
 
         So does `DistributedDataParallel`; here where agents have one model after that many steps, and only
-        what moves: agents tell each other after their first pass, and when normalizations freeze.
+        what moves: agents tell each other after their first pass, when normalizations freeze, and when passes
+        begin to change another one. Raises `ConfigurationError` where they do so on some agents alone.
         """
         if not self._syncs or (rule := self.optimizer).one_sided:
             return
         assert self.communication is not None
-        arrays = self.executor.state_arrays()
+        arrays, moving = self.executor.state_arrays(), self.executor.moving
+        late = moving.difference(rule.moving)
         if self._first_step is None:
             self._first_step = step
-        elif self._first_step < step and self._agreed != (frozen := self.executor.frozen_statistics):
-            self._agreed, names = frozen, sorted(arrays)
-            own = np.array([name in self.executor.moving for name in names], np.int64)
-            rows = gathered(own, self.communication, self.executor.parameters)
+        elif self._first_step < step and (late or self._agreed != self.executor.frozen_statistics):
+            names, known = sorted(arrays), self._agreed is not None
+            own = np.array([name in moving for name in names], np.int64)
+            self._agreed = self.executor.frozen_statistics
+            try:
+                rows = gathered(own, self.communication, self.executor.parameters)
+            except ConfigurationError as error:  # others go on with the step
+                if not (late and known):
+                    raise
+                raise ConfigurationError(
+                    f"the model's buffer {min(late)!r} began to change before step {step}, but not on all "
+                    "agents, which exchange those that passes change: let the first pass change it, too, as "
+                    "adding 0 in place does"
+                ) from error
             rule.moving = [name for name, on in zip(names, rows.max(axis=0).tolist(), strict=True) if on]
-        late = self.executor.moving.difference(rule.moving) if self._agreed is not None else frozenset[str]()
-        if late := late.intersection(slot.name for slot in self.executor.state_slots):
-            raise ConfigurationError(
-                f"the model's buffer {min(late)!r} began to change before step {step}, and agents exchange "
-                "those that the first pass changes: let that change it, too, as adding 0 in place does"
-            )
         if rule.equal_after(step):
             for name in rule.moving:
                 self.communication.broadcast(arrays[name], root=0)

@@ -96,3 +96,14 @@ SERVERED: dict[str, Entry] = {
         base=d5.optimizers.Momentum(0.04, 0.9),
     ),
 }
+
+# One-sidedly: with windows, letters, and one array in common.
+GOSSIP: dict[str, Entry] = {
+    "AD-PSGD": Entry(d5.optimizers.ADPSGD()),
+    "random walks": Entry(d5.optimizers.RandomWalkGossip()),
+    "asynchronous push": Entry(
+        d5.optimizers.AsynchronousGradientPush(), topology=d5.topologies.DirectedRing(4)
+    ),
+    "overlap SGP": Entry(d5.optimizers.OverlapSGP(1), topology=d5.topologies.DirectedRing(4)),
+    "Hogwild": Entry(d5.optimizers.Hogwild()),
+}

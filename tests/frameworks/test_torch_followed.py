@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import networkx
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils import prune
 
 import d5ray as d5
-from tests.distributed.every_optimizer import EVERY, SERVERED
+from tests.distributed.every_optimizer import EVERY, GOSSIP, SERVERED
 from tests.plain_torch import RULES, Act, check_same, module_of, plain, samples, trained
 
 
@@ -178,6 +178,11 @@ def test_training_is_that_of_plain_pytorch(change: str, rule: str, agents: int) 
             check_same({name: value}, {name: expected[named]})
 
 
+TREE = d5.topologies.Tree(5)
+UNEQUAL = d5.topologies.Custom(
+    networkx.DiGraph([(0, 1), (0, 2), (1, 2), (1, 3), (2, 0), (2, 4), (3, 0), (4, 1)])
+)
+RULES_OF_ALL = EVERY | SERVERED | GOSSIP
 FEEDBACK = d5.compression.ErrorFeedback(d5.compression.Identity())
 GROUPS: dict[str, dict[str, Any]] = {
     "real": {"real": True},
@@ -202,31 +207,44 @@ def test_what_no_agent_used_stays_whatever_the_exchange(group: str, rule: str) -
     check_same(found, plain(Net, of_torch, batches, pieces=GROUPS[group].get("accumulate", 1)))
 
 
-@pytest.mark.parametrize(
-    "base", [d5.optimizers.AdamW(0.05, weight_decay=0.3), RULES["momentum"][0]], ids=repr
-)
-@pytest.mark.parametrize("rule", EVERY | SERVERED)
-def test_what_no_pass_uses_stays_under_every_rule(rule: str, base: d5.Optimizer) -> None:
-    """To the bit; but for the rounding of W's weights where gossip mixes; or it is refused by its name."""
-    entry, net = (EVERY | SERVERED)[rule], Net()
-    agents = entry.topology.agents
+@pytest.mark.parametrize("odd", [False, True], ids=["", "of five"])
+@pytest.mark.parametrize("rule", RULES_OF_ALL)
+def test_what_no_pass_uses_stays_under_every_rule(rule: str, odd: bool) -> None:
+    """To the bit, however W and the number of agents round; or it is refused by its name."""
+    entry, net = RULES_OF_ALL[rule], Net()
+    topology = (
+        (UNEQUAL if isinstance(entry.topology, d5.topologies.DirectedRing) else TREE)
+        if odd
+        else entry.topology
+    )
+    base = RULES["momentum"][0] if odd else d5.optimizers.AdamW(0.05, weight_decay=0.3)
+    with torch.no_grad():
+        net.unused.weight[0] = torch.tensor([-0.0, 1e-42, 1.7e38, -1.7e38, 0.1])
     first = {name: value.clone() for name, value in net.unused.state_dict(prefix="unused.").items()}
+    options: dict[str, Any] = {"distributed": entry.rule, "topology": topology, "real": "wild" in rule}
     try:
-        *_, found = trained(net, base, agents=agents, distributed=entry.rule, topology=entry.topology)
+        *_, found = trained(net, base, agents=topology.agents, **options)
     except d5.D5Error as refused:
         assert "got no gradient" in str(refused) or "goes with" in str(refused), refused
         return
     for tensors in found:
         for name, value in first.items():
-            np.testing.assert_allclose(tensors[name], value.numpy(), rtol=0, atol=MIXING.get(rule, 0.0))
+            assert tensors[name].tobytes() == value.numpy().tobytes(), (name, tensors[name] - value.numpy())
 
 
-MIXING = dict.fromkeys(("D-PSGD", "adapt, then combine", "gradient tracking", "exact diffusion"), 1e-6)
-
-
-def test_gossip_by_signs_is_refused_where_it_would_move_what_no_pass_uses() -> None:
-    rule = d5.optimizers.ChocoSGD(d5.compression.ScaledSign(), gamma=0.4)
-    with pytest.raises(d5.D5Error, match=r"'unused.*' got no gradient.*ScaledSign.*such as DPSGD"):
+@pytest.mark.parametrize(
+    ("rule", "instead"),
+    [
+        (d5.optimizers.ChocoSGD(d5.compression.ScaledSign(), gamma=0.4), "DPSGD"),
+        (d5.optimizers.ASGD(d5.compression.ScaledSign()), "TopK"),
+        (d5.optimizers.ParameterServerSGD(compressor=d5.compression.OneBit()), "TopK"),
+    ],
+    ids=repr,
+)
+def test_signs_are_refused_where_they_would_move_what_no_pass_uses(
+    rule: d5.DistributedOptimizer, instead: str
+) -> None:
+    with pytest.raises(d5.D5Error, match=f"'.*' got no gradient.*(ScaledSign|OneBit).*such as {instead}"):
         trained(Net(), d5.optimizers.SGD(0.1), agents=3, distributed=rule, topology=d5.topologies.Ring(3))
 
 

@@ -190,19 +190,35 @@ class Late(Centred):
             self.evaluations.add_(1)
         if self.training and self.steps > 3:
             self.mean = 0.5 * self.mean + inputs.detach().mean(0)
-        scores: Tensor = self.out(self.norm(inputs) - self.mean)
+        if self.training and self.steps > 4 and self.counts(inputs):
+            self.count += int((inputs > 0).sum())
+        scores: Tensor = self.out(self.norm(inputs) - self.mean + 0.1 * self.count)
         return scores
 
+    def counts(self, inputs: Tensor) -> bool:
+        return True
 
-def test_a_buffer_that_begins_to_change_later_is_refused_by_name() -> None:
-    """One agent trains with it as PyTorch does; an evaluation is no training pass."""
+
+@pytest.mark.parametrize("real", [False, True], ids=["simulated", "real"])
+@pytest.mark.parametrize("agents", [1, 3])
+def test_buffers_that_begin_to_change_later_are_those_of_ddp(agents: int, real: bool) -> None:
+    """A floating one and one of integers; an evaluation is no training pass."""
     own, of_torch = RULES["momentum"]
     options: dict[str, Any] = {"evaluate": True, "epochs": 4, "batch_size": 4}
-    found, batches, _ = trained(Late, own, steps=8)
-    check_same({"mean": found["mean"]}, {"mean": plain(Late, of_torch, batches)["mean"]})
-    trained(Late, own, agents=3, steps=3, **options)
-    with pytest.raises(d5.D5Error, match=r"buffer 'mean' began to change before step 4.*adding 0"):
-        trained(Late, own, agents=3, steps=8, **options)
+    found, batches, _ = trained(Late, own, agents=agents, steps=8, real=real, **options)
+    expected = plain(Late, of_torch, batches)
+    for name in ("mean", "count", "out.weight", "norm.weight"):
+        check_same({name: found[name]}, {name: expected[name]})
+
+
+class LateOnSome(Late):
+    def counts(self, inputs: Tensor) -> bool:
+        return bool(inputs[0, 0] > 0)
+
+
+def test_a_buffer_that_begins_to_change_on_some_agents_is_refused_by_name() -> None:
+    with pytest.raises(d5.D5Error, match=r"buffer 'count' began to change before step.*adding 0"):
+        trained(LateOnSome, RULES["momentum"][0], agents=3, steps=12)
 
 
 @pytest.mark.parametrize("evaluated", [False, True], ids=["alone", "evaluated"])

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from d5ray.distributed.communicators.agreement.call_signature import Signature
+from d5ray.distributed.communicators.shared_memory.reduce_kernels import ReduceKernels
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.rpc.dtypes import numpy_dtype
@@ -15,7 +16,7 @@ from d5ray.distributed.topologies.topology import Topology
 from d5ray.distributed.traffic import Traffic
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_view
-from d5ray.training.arrays import zeros_like
+from d5ray.training.arrays import library_of, zeros_like
 
 Pairs = list[tuple[Any, int]]  # flat arrays, each with the rank that it goes to or comes from
 
@@ -46,6 +47,7 @@ class Backend(ABC):
         self.topology = topology
         self.traffic = Traffic()
         self._received: dict[tuple[Any, ...], list[Any]] = {}  # kept between calls
+        self._kernels = ReduceKernels()
 
     def allocate(self, elements: int, dtype: str) -> np.ndarray[Any, Any]:
         """A flat array of zeros (elements,) in the memory that this backend exchanges fastest from.
@@ -102,18 +104,43 @@ class Backend(ABC):
         return []
 
     def _combine(
-        self, flat: Any, own: float, sources: Mapping[int, float], targets: Sequence[int], call: Signature
+        self,
+        flat: Any,
+        own: float | None,
+        sources: Mapping[int, float],
+        targets: Sequence[int],
+        call: Signature,
     ) -> None:
-        """flat ← own · flat + Σ weight · the source's flat, which goes to the targets as it was before."""
+        """flat ← own · flat + Σ weight · the source's flat, which goes to the targets as it was before.
+
+        own: None: what the other weights leave of 1, so that bits that agree stay, see `ReduceKernels.mix`.
+        """
         buffers = self._buffers(flat, len(sources))
         incoming = list(zip(buffers, sources, strict=True))
         self._exchange([(flat, target) for target in targets], incoming, call, tag=0)
+        if own is None:
+            self._mix(flat, {source: buffer for buffer, source in incoming}, sources)
+            return
         if own != 1.0:
             flat *= own
         for buffer, source in incoming:
             if sources[source] != 1.0:
                 buffer *= sources[source]
             flat += buffer
+
+    def _mix(self, flat: Any, received: Mapping[int, Any], weights: Mapping[int, float]) -> None:
+        """flat ← flat − Σ weight · (flat − received), in the order of the ranks."""
+        ranks = sorted(received)
+        if isinstance(flat, np.ndarray):
+            self._kernels.mix(flat, [received[rank] for rank in ranks], [weights[rank] for rank in ranks])
+            return
+        apart = zeros_like(flat)
+        for rank in ranks:
+            buffer = received[rank]
+            library_of(flat).subtract(flat, buffer, out=buffer)
+            buffer *= weights[rank]
+            apart += buffer
+        flat -= apart
 
     def _native(self, array: Any) -> Any:
         """The flat array over the memory of a caller's array."""

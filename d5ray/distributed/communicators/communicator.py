@@ -12,6 +12,7 @@ from d5ray.distributed.communicators.background import Background
 from d5ray.distributed.communicators.point_to_point.collectives import parts
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.waits import PresentWait
+from d5ray.distributed.topologies.mixing import TOLERANCE
 from d5ray.distributed.topologies.topology import Complete, Neighborhood, Topology, neighborhood
 from d5ray.distributed.traffic import Traffic
 from d5ray.errors import ConfigurationError
@@ -130,12 +131,35 @@ class Communicator(Backend):
     def neighbor_average(self, *arrays: Any) -> None:
         """x_i ← Σ_j W_ij x_j with the topology's weights W of this round, for each of the arrays.
 
-        Each call is one round of a time-varying topology, whatever the number of arrays.
+        Each call is one round of a time-varying topology, whatever the number of arrays. Where the weights
+        add up to 1, it is computed as x_i − Σ_j W_ij (x_i − x_j): bits that agree stay.
         """
         for array in arrays:
             self._check_floating(array, "neighbor_average")
         now = self._neighborhood()
-        self._combine_all(arrays, now.own, now.sources, now.targets, "neighbors")
+        rest = abs(now.own + sum(now.sources.values()) - 1.0) < TOLERANCE
+        self._combine_all(arrays, None if rest else now.own, now.sources, now.targets, "neighbors")
+        self.round += 1
+
+    @final
+    def push_sum(self, array: Any, mass: Any) -> None:
+        """z_i ← Σ_j P_ij w_j z_j / w_i⁺,  w_i⁺ = Σ_j P_ij w_j; array is z, mass is w (1,); P as in weights.
+
+        One round of the topology. The weights of z's mean add up to 1: its bits that agree stay.
+        """
+        for each in (array, mass):
+            self._check_floating(each, "push_sum")
+        now, flat = self._neighborhood(), self._native(mass)
+        buffers = dict(zip(now.sources, self._buffers(flat, len(now.sources)), strict=True))
+        with self._timed():
+            incoming = [(buffer, source) for source, buffer in buffers.items()]
+            call = signature_of("neighbors", "mass", flat)
+            self._exchange([(flat, target) for target in now.targets], incoming, call, tag=0)
+        shares = {source: now.sources[source] * float(buffer[0]) for source, buffer in buffers.items()}
+        total = now.own * float(flat[0]) + sum(shares.values())
+        weights = {source: share / total for source, share in shares.items()}
+        self._combine_all([array], None, weights, now.targets, "neighbors")
+        flat[...] = total
         self.round += 1
 
     @final
@@ -339,7 +363,7 @@ class Communicator(Backend):
     def _combine_all(
         self,
         arrays: Iterable[Any],
-        own: float,
+        own: float | None,
         sources: Mapping[int, float],
         targets: Sequence[int],
         operation: str,

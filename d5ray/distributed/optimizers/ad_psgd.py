@@ -71,5 +71,5 @@ class RandomWalkGossip(DistributedOptimizer):
         for message in self.peers.receive():
             y, age = message.arrays
             if not message.returned:
-                x += (age / (self.age + age)).astype(x.dtype) * (y - x)
+                x -= (age / (self.age + age)).astype(x.dtype) * (x - y)
                 self.age = np.maximum(self.age, age)

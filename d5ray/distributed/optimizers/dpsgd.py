@@ -2,6 +2,7 @@
 
 from typing import final
 
+from d5ray.distributed.optimizers.gradient_push import apply_to_numerator
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.requirements import (
     ColumnStochasticWeights,
@@ -115,10 +116,10 @@ class ExactDiffusion(DistributedOptimizer):
 
     def step(self, batch: Batch) -> None:
         gradient = self.gradient(batch)
-        correction = self.x - self.psi
+        error = self.psi - self.x
         self.apply(gradient)
         self.psi[...] = self.x
-        self.x += correction
+        self.x -= error
         phi = copy_of(self.x)
         self.communication.neighbor_average(self.x)
         self.x += phi
@@ -127,12 +128,13 @@ class ExactDiffusion(DistributedOptimizer):
 
 @final
 class StochasticGradientPush(DistributedOptimizer):
-    """u ← P (u − η g(z));  w ← P w;  z = u / w;  w₀ = 1   (rows are agents).
+    """u ← P (u − η g(z));  w ← P w;  z = u / w;  u₀ = x₀, w₀ = 1   (rows are agents).
 
     P are the topology's mixing weights of the round, column-stochastic: everyone splits what it has among
     those it sends to, who need not send back. So Σ_i u_i is conserved but for the gradients, Σ_i w_i = n, and
     z_i = u_i / w_i corrects what an unequal P does (SGP: Assran et al., arXiv:1811.10792, where u is called
-    x). self.x is z: the gradient is taken there, and it is what is evaluated; the numerator u is a buffer.
+    x). self.x is z: the gradient is taken there, and it is what is evaluated; u is w z, so that agents send z
+    and w.
     With a doubly stochastic P, w stays 1 and this is `AdaptThenCombine`. Decentralized, inconsistent: the
     agents' z differ. The step by −η g is the base optimizer's own update of u, with local state. Every
     agent evaluates its own z_i, so buffers, which belong to that model, are local.
@@ -145,16 +147,11 @@ class StochasticGradientPush(DistributedOptimizer):
     invariant = "mass"
 
     def start(self) -> None:
-        self.u = copy_of(self.x)
         self.w = zeros_like(self.x[:1]) + 1
 
     def step(self, batch: Batch) -> None:
-        gradient = self.gradient(batch)
-        self.x = self.u
-        self.apply(gradient)
-        self.communication.neighbor_average(self.x, self.w)
-        self.u[...] = self.x
-        self.x /= self.w
+        apply_to_numerator(self, self.gradient(batch), float(self.w[0]))
+        self.communication.push_sum(self.x, self.w)
 
 
 @final

@@ -22,12 +22,13 @@ class GradientPush(DistributedOptimizer):
 
     P are the topology's column-stochastic weights of the round; w₀ = 1. What all agents and the messages
     under way hold adds up: Σ w = n, and Σ u changes by the gradients alone; a message that cannot be
-    delivered comes back and stays. self.x is z, where the gradient is taken and which is evaluated. An agent
-    that has done its steps goes on without gradients until all have done theirs: else what comes to it would
-    be lost to the others, and what they learn from then on to it. Decentralized and inconsistent; the base
-    optimizer's state is each agent's own. A dead agent takes its (u, w) with it, and messages that it had
-    taken in: Σ w is less than n from then on, and z, a ratio, means what it did. One that is started again
-    brings w = 1.
+    delivered comes back and stays. self.x is z, where the gradient is taken and which is evaluated; u is w z,
+    so that messages are (z, P_ji w), and what comes enters a weighted mean of z, in which bits that agree
+    stay. An agent that has done its steps goes on without gradients until all have done theirs: else what
+    comes to it would be lost to the others, and what they learn from then on to it. Decentralized and
+    inconsistent; the base optimizer's state is each agent's own. A dead agent takes its (u, w) with it, and
+    messages that it had taken in: Σ w is less than n from then on, and z, a ratio, means what it did. One
+    that is started again brings w = 1.
     """
 
     needs = (Connected(), ColumnStochasticWeights())
@@ -35,7 +36,6 @@ class GradientPush(DistributedOptimizer):
     invariant = "mass"
 
     def start(self) -> None:
-        self.u = copy_of(self.x)
         self.w = host_view(copy_of(self.x[:1]))
         self.w[...] = 1
 
@@ -53,14 +53,11 @@ class GradientPush(DistributedOptimizer):
     @final
     def mix(self, round: int) -> None:
         """Give shares of (u, w) away, and take in what this round takes in."""
-        u, w = host_view(self.u), self.w
-        targets = self.peers.neighbors(round)
+        w, targets = self.w, self.peers.neighbors(round)
         shares = self._shares(round, targets) if w[0] > SMALLEST_WEIGHT else {}
         for target, share in shares.items():
-            self.peers.send(target, share * u, share * w)
-        kept = 1.0 - sum(shares.values())
-        u *= kept
-        w *= kept
+            self.peers.send(target, self.x, share * w)
+        w *= 1.0 - sum(shares.values())
         self._take_in(self.come(round))
 
     @abstractmethod
@@ -76,12 +73,11 @@ class GradientPush(DistributedOptimizer):
         return self.peers.receive()
 
     def _take_in(self, messages: list[PeerMessage]) -> None:
-        """(u, w) ← + the messages;  z = u / w."""
-        u, w = host_view(self.u), self.w
+        """(u, w) ← + the messages:  w ← w + w_j;  z ← z − (w_j / w) (z − z_j), one after the other."""
+        z, w = host_view(self.x), self.w
         for message in sorted(messages, key=lambda message: message.source):
-            u += message.arrays[0]
             w += message.arrays[1]
-        host_view(self.x)[...] = u / w
+            z -= message.arrays[1] / w * (z - message.arrays[0])
 
     def _shares(self, round: int, targets: tuple[int, ...]) -> dict[int, float]:
         """The weights of this agent's (u, w) for each target; equal where the graph has lost somebody."""
@@ -102,7 +98,7 @@ class AsynchronousGradientPush(GradientPush):
     """
 
     def descend(self, gradient: Any) -> None:
-        _descend_z(self, gradient)
+        self.apply(gradient)
 
 
 @final
@@ -126,12 +122,7 @@ class OverlapSGP(GradientPush):
         self.late: deque[tuple[int, ...]] = deque()
 
     def descend(self, gradient: Any) -> None:
-        if not self.peers.complete:
-            _descend_z(self, gradient)
-            return
-        self.x = self.u
-        self.apply(gradient)
-        self.u[...] = self.x
+        apply_to_numerator(self, gradient, float(self.w[0]) if self.peers.complete else 1.0)
 
     def idle_round(self, round: int) -> None:
         if not self.peers.complete:  # else all end within s steps of each other
@@ -151,7 +142,13 @@ class OverlapSGP(GradientPush):
         return self.peers.receive(wait_for=self.awaited, most=self.sent)
 
 
-def _descend_z(push: GradientPush, gradient: Any) -> None:
-    """z ← z − η g(z), u = w z."""
-    push.apply(gradient)
-    host_view(push.u)[...] = push.w * host_view(push.x)
+def apply_to_numerator(rule: DistributedOptimizer, gradient: Any, w: float) -> None:
+    """u ← U(g, u), the base optimizer's update of u = w z, where x is z; what U leaves, z keeps."""
+    if w == 1.0:
+        rule.apply(gradient)
+        return
+    z = copy_of(rule.x)
+    rule.x *= w
+    u = copy_of(rule.x)
+    rule.apply(gradient)
+    rule.x = z - (u - rule.x) / w

@@ -51,10 +51,13 @@ class HierarchicalAveraging(DistributedOptimizer):
 
     def step(self, batch: Batch) -> None:
         self.apply(self.gradient(batch))
-        if (batch.step + 1) % self.period == 0:
+        if (batch.step + 1) % self.period:
+            return
+        whole = (batch.step + 1) % self.global_period == 0
+        with self.agreed_bits_stay(self.communication if whole else self.group):
             self.group.allreduce(self.x, "mean")
-        if (batch.step + 1) % self.global_period == 0:
-            if self.leaders:
+            if whole and self.leaders:
                 self.x *= self.share
                 self.leaders.allreduce(self.x)
-            self.group.broadcast(self.x)
+            if whole:
+                self.group.broadcast(self.x)

@@ -6,10 +6,10 @@ from typing import Any, final
 from d5ray.checks import check_count, check_kind, check_number, check_share
 from d5ray.distributed.buffers import SynchronizedBuffers
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
-from d5ray.training.arrays import copy_of, zeros_like
+from d5ray.training.arrays import NO_GRADIENT, copy_of, zeros_like
 from d5ray.training.batches.batch import Batch
 from d5ray.training.optimizers.gradient_descent import Nesterov
-from d5ray.training.optimizers.optimizer import Optimizer
+from d5ray.training.optimizers.optimizer import Optimizer, part_of
 
 OUTER = Nesterov(0.7, 0.9)  # as in DiLoCo's paper
 
@@ -36,11 +36,12 @@ class PeriodicAveraging(DistributedOptimizer):
     def step(self, batch: Batch) -> None:
         self.apply(self.gradient(batch))
         if self.equal_after(batch.step + 1):
-            self.communication.allreduce(self.x, "mean")
-            self.leave_mean()
+            self.leave_period()
 
-    def leave_mean(self) -> None:
-        """Called when x is the mean of all: make of it the model that the next period begins with."""
+    def leave_period(self) -> None:
+        """Make of all models the one that the next period begins with: their mean."""
+        with self.agreed_bits_stay(self.communication):
+            self.communication.allreduce(self.x, "mean")
 
 
 @final
@@ -102,13 +103,15 @@ class OuterOptimization(PeriodicAveraging):
         self.common = copy_of(self.x)
 
     @final
-    def leave_mean(self) -> None:
-        self.outer_step(self.common - self.x)
+    def leave_period(self) -> None:
+        self.x = self.common - self.x
+        self.communication.allreduce(self.x, "mean")
+        self.outer_step(self.x)
         self.x = self.common
 
     @abstractmethod
     def outer_step(self, delta: Any) -> None:
-        """Update `self.common` by Δ (n,), an array of its own."""
+        """Update `self.common` by Δ (n,), whose memory is the caller's no longer."""
 
 
 @final
@@ -130,7 +133,8 @@ class DiLoCo(OuterOptimization):
         self.outer_state = self.outer.state_for(self.common, self.slots)
 
     def outer_step(self, delta: Any) -> None:
-        self.outer.step(self.common, delta, self.outer_state)
+        still = (slot for slot in self.unused_by_all() if not bool(part_of(delta, slot).any()))
+        self.outer.step(self.common, delta, self.outer_state, tuple(still))
 
 
 @final
@@ -181,6 +185,7 @@ class BMUF(OuterOptimization):
     def start(self) -> None:
         super().start()
         self.change = zeros_like(self.x)
+        self.change[...] = NO_GRADIENT  # so that -0.0 stays
 
     def outer_step(self, delta: Any) -> None:
         self.change *= self.block_momentum

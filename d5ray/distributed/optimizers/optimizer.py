@@ -1,7 +1,9 @@
 """DistributedOptimizer: a `step` that uses only x, gradient, apply and communication"""
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -16,17 +18,19 @@ from d5ray.distributed.parameter_server.client import Server
 from d5ray.distributed.parameter_server.consistency import Asynchronous, Consistency
 from d5ray.distributed.parameter_server.server_rules import Descend, ServerRule
 from d5ray.errors import ConfigurationError
+from d5ray.frameworks.host import host_copy, host_view, on_device
 from d5ray.names.renamed import RenamedAttribute
 from d5ray.networks.executors.executor import Executor
 from d5ray.networks.executors.slots import Slot
 from d5ray.networks.vector import Vector
 from d5ray.training.arrays import NO_GRADIENT, copy_of, is_negative_zero, wait_for, zeros_like
 from d5ray.training.batches.batch import Batch
-from d5ray.training.optimizers.optimizer import Optimizer, State
+from d5ray.training.optimizers.optimizer import Optimizer, State, part_of
 
 if TYPE_CHECKING:
     from d5ray.distributed.topologies.requirements import Requirement
 
+USED = 0  # in place of a hash
 Range = tuple[int, int]  # elements [begin, end) of the flat gradient
 
 
@@ -370,13 +374,51 @@ class DistributedOptimizer(ABC):
         For an exchange that is not a plain sum, and so loses the -0.0. Agents tell each other where they have
         no gradient, if the model may leave parameters out.
         """
-        if isinstance(getattr(type(self._executor), "unused", ()), tuple):  # it leaves none out
-            return
+        for slot in self.unused_by_all():
+            gradient[slot.offset : slot.offset + slot.size] = NO_GRADIENT
+
+    @final
+    def unused_by_all(self) -> tuple[Slot, ...]:
+        """The tensors without a gradient in any agent's last pass; called by all agents."""
+        if not self._may_leave_out:
+            return ()
         own = np.array([slot.name in self._unused for slot in self.slots], np.uint8)
-        rows = gathered(own, self.communication, gradient) if self.communication.size > 1 else own[None]
-        for slot, unused in zip(self.slots, np.all(rows, axis=0).tolist(), strict=True):
-            if unused:
-                gradient[slot.offset : slot.offset + slot.size] = NO_GRADIENT
+        rows = gathered(own, self.communication, self.x) if self.communication.size > 1 else own[None]
+        everybody = np.all(rows, axis=0).tolist()
+        return tuple(slot for slot, unused in zip(self.slots, everybody, strict=True) if unused)
+
+    @final
+    @contextmanager
+    def agreed_bits_stay(self, communication: Communicator) -> Iterator[None]:
+        """A context in which x becomes a mean over a group, but what all members agree on keeps its bits.
+
+        A mean of equal numbers is rounded, and of three may be another one. It is about tensors that the last
+        passes of all members had no gradient of, if the model may leave parameters out.
+        """
+        kept = []
+        if self._may_leave_out and communication.size > 1:
+            own = np.array([self._bits_if_unused(slot) for slot in self.slots], np.int64)
+            rows = gathered(own, communication, self.x)
+            agree = (rows == rows[0]).all(axis=0) & (rows[0] != USED)
+            parts = [part_of(self.x, slot) for slot, same in zip(self.slots, agree, strict=True) if same]
+            kept = [(part, copy_of(part)) for part in parts]
+        yield
+        for part, before in kept:
+            part[...] = before
+
+    def _bits_if_unused(self, slot: Slot) -> int:
+        """A hash of a tensor without a gradient in the last pass."""
+        if slot.name not in self._unused:
+            return USED
+        part = self.x[slot.offset : slot.offset + slot.size]
+        flat = host_copy(part) if on_device(part) else host_view(part)
+        digest = hashlib.blake2b(flat.tobytes(), digest_size=8).digest()
+        return int.from_bytes(digest, "little", signed=True) or 1
+
+    @property
+    def _may_leave_out(self) -> bool:
+        """True if the executor may give parameters no gradient."""
+        return not isinstance(getattr(type(self._executor), "unused", ()), tuple)
 
     def _check_servers_leave_unused(self) -> None:
         """Raise `ConfigurationError` where servers would move a parameter that has no gradient.

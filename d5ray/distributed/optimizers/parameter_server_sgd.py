@@ -3,6 +3,8 @@
 import math
 from typing import final
 
+import numpy as np
+
 from d5ray.checks import MOST_RANKS, check_count, check_kind
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.optimizers.exchange import ExchangeVia
@@ -14,6 +16,7 @@ from d5ray.distributed.parameter_server.server_rules import (
     StalenessAware,
     check_weight,
 )
+from d5ray.errors import ConfigurationError
 from d5ray.training.arrays import copy_of, zeros_like
 from d5ray.training.batches.batch import Batch
 
@@ -40,7 +43,22 @@ class ServerSGD(DistributedOptimizer):
 
     @final
     def step(self, batch: Batch) -> None:
-        self.server.push_pull(self.gradient(batch), into=self.x)
+        gradient = self.gradient(batch)
+        if self.compressor is not None and self._unused:
+            self._check_zeros_stay(self.compressor, self._unused[0])
+        self.server.push_pull(gradient, into=self.x)
+
+    def _check_zeros_stay(self, compressor: Compressor, unused: str) -> None:
+        """Raise `ConfigurationError` where a compressor moves a parameter without a gradient."""
+        zeros = np.zeros(8, np.float32)
+        zeros[0] = 1
+        message = compressor.compress(zeros, np.random.default_rng(0))
+        if compressor.decompress(message, len(zeros), zeros.dtype)[1:].any():
+            raise ConfigurationError(
+                f"the model's parameter {unused!r} got no gradient in step {self._moment}, and "
+                f"{compressor!r} would move it all the same, as it has no sign for zero: let it require no "
+                "gradient, or choose a compressor that keeps zeros, such as TopK(0.01)"
+            )
 
     def gradient_factor(self, batch: Batch, weight: float | None) -> float:
         self.server.counts = self.loss_weight  # where several pushes become one update

@@ -89,6 +89,7 @@ class SimulatedCommunicator(Communicator):
         self.scheduler = network.clock
         self._clock = network.clock
         self._network = network
+        self._kernels = network.kernels
         self._nodes = tuple(nodes)
         self._table = network.tables[group.label]
         self._alpha, self._beta = network.wires.links.slowest(self._nodes)
@@ -186,7 +187,7 @@ class SimulatedCommunicator(Communicator):
         if len(arrays) == 1:
             return arrays[0].copy()
         total = np.empty_like(arrays[0])
-        self._network.kernels.reduce(arrays, total, operation)
+        self._kernels.reduce(arrays, total, operation)
         return total
 
     def _halve(self, flat: Array, call: Signature, combine: Callable[[Sequence[Array]], None]) -> None:
@@ -255,14 +256,22 @@ class SimulatedCommunicator(Communicator):
         self._moved_pairs(outgoing, incoming, rounds=1)
 
     def _combine(
-        self, flat: Array, own: float, sources: Mapping[int, float], targets: Sequence[int], call: Signature
+        self,
+        flat: Array,
+        own: float | None,
+        sources: Mapping[int, float],
+        targets: Sequence[int],
+        call: Signature,
     ) -> None:
         received = dict(zip(sources, self._buffers(flat, len(sources)), strict=True))
         incoming = [(buffer, source) for source, buffer in received.items()]
         self._exchange([(flat, target) for target in targets], incoming, call, tag=0)
+        if own is None:
+            self._mix(flat, received, sources)
+            return
         weights = dict(sorted({**sources, self.rank: own}.items()))
         arrays = [received.get(rank, flat) for rank in weights]
-        self._network.kernels.reduce(arrays, flat, weights=list(weights.values()))
+        self._kernels.reduce(arrays, flat, weights=list(weights.values()))
 
     # -- waiting ---------------------------------------------------------------------------------------
 

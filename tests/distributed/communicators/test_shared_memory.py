@@ -50,18 +50,21 @@ def test_a_fold_is_rounded_once_and_ends_with_its_division_or_its_weight(dtype: 
     data = np.random.default_rng(8).standard_normal((3, 200_000)).astype(kind)
     wide = data.astype(np.complex64 if dtype == "complex64" else np.float32)
     total = (wide[0] + wide[1]) + wide[2]
-    summed, mean, weighted, mixed = (data[1].copy() for _ in range(4))
+    summed, mean, weighted, mixed, apart = (data[1].copy() for _ in range(5))
     kernels = ReduceKernels()
     kernels.reduce(list(data), summed, "sum")
     kernels.reduce(list(data), mean, "mean")
     kernels.reduce(list(data), weighted, weights=[0.3, 0.3, 0.3])
     kernels.reduce([data[0], mixed, data[2]], mixed, weights=[0.5, 1.0, 0.25])  # where the result goes
+    kernels.mix(apart, [data[0], data[2]], [0.5, 0.25])
     single = np.float32
     assert summed.tobytes() == total.astype(kind).tobytes()
     assert mean.tobytes() == (total / single(3)).astype(kind).tobytes()
     assert weighted.tobytes() == (total * single(0.3)).astype(kind).tobytes()
     expected = (single(0.5) * wide[0] + wide[1]) + single(0.25) * wide[2]
     assert mixed.tobytes() == expected.astype(kind).tobytes()
+    expected = wide[1] - (single(0.5) * (wide[1] - wide[0]) + single(0.25) * (wide[1] - wide[2]))
+    assert apart.tobytes() == expected.astype(kind).tobytes()
 
 
 # -- which arrays are worked on where they lie ------------------------------------------------------------

@@ -93,7 +93,7 @@ def test_sums_are_formed_in_the_order_of_the_ranks(form: Form, size: int) -> Non
 
 @pytest.mark.parametrize("topology", [Ring(5), Star(5), Tree(7)], ids=repr)
 def test_weighted_sums_are_formed_in_the_order_of_the_ranks(form: Form, topology: Topology) -> None:
-    """To the last bit ((w₀ x₀ + w₁ x₁) + w₂ x₂) + …, in which a weight that all have is multiplied last."""
+    """To the last bit x − ((w₀ (x − x₀) + w₁ (x − x₁)) + …), where equal weights are multiplied last."""
     arrays, weights = given(topology.agents, dtype="float32"), topology.weights()
 
     def work(member: Communicator) -> Array:
@@ -103,12 +103,12 @@ def test_weighted_sums_are_formed_in_the_order_of_the_ranks(form: Form, topology
         return array
 
     for rank, found in enumerate(on_all(form(topology), work)):
-        known = np.flatnonzero(weights[rank])
-        row = weights[rank, known]
+        others = np.array([other for other in np.flatnonzero(weights[rank]) if other != rank])
+        row, apart = weights[rank, others], arrays[rank] - arrays[others]
         shared = len(set(row)) == 1
         scale = row.astype(np.float32)[:, None]
-        summed = in_order(arrays[known]) * scale[0] if shared else in_order(scale * arrays[known])
-        assert np.array_equal(found, summed)
+        summed = in_order(apart) * scale[0] if shared else in_order(scale * apart)
+        assert np.array_equal(found, arrays[rank] - summed)
 
 
 def rounds(size: int) -> int:

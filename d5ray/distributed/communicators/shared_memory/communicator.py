@@ -19,7 +19,7 @@ from d5ray.distributed.communicators.shared_memory.message_passing import (
     Outgoing,
     exchange,
 )
-from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat, ReduceKernels
+from d5ray.distributed.communicators.shared_memory.reduce_kernels import Flat
 from d5ray.distributed.communicators.shared_memory.segments import ALLOCATIONS, Segment, share
 from d5ray.distributed.communicators.shared_memory.segments import supported as supported
 from d5ray.distributed.group.group import Group
@@ -73,7 +73,7 @@ class SharedMemory(Communicator):
         self._doorbells = Doorbells(self._arena, self._guard)
         self._node_barrier = Barrier(self._arena, self._doorbells, self._guard)
         self._channels = Channels(self._arena, self._doorbells, self._guard)
-        kernels = ReduceKernels()
+        kernels = self._kernels
         self._chunked = Chunked(self._arena, self._node_barrier, kernels)
         self._zero_copy = ZeroCopy(self.rank, kernels)
         self._neighbors = Neighbors(self._arena, self._channels, self._doorbells, kernels)
@@ -174,7 +174,12 @@ class SharedMemory(Communicator):
     # -- neighbours and pairs --------------------------------------------------------------------------
 
     def _combine(
-        self, flat: Flat, own: float, sources: Mapping[int, float], targets: Sequence[int], call: Signature
+        self,
+        flat: Flat,
+        own: float | None,
+        sources: Mapping[int, float],
+        targets: Sequence[int],
+        call: Signature,
     ) -> None:
         self._guard.check()
         self._neighbors.combine(flat, own, sources, targets, call)

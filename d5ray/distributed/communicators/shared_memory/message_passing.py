@@ -101,10 +101,15 @@ class Neighbors:
         self._arena, self._channels, self._doorbells, self._kernels = arena, channels, doorbells, kernels
 
     def combine(
-        self, flat: Flat, own: float, sources: Mapping[int, float], targets: Sequence[int], call: Signature
+        self,
+        flat: Flat,
+        own: float | None,
+        sources: Mapping[int, float],
+        targets: Sequence[int],
+        call: Signature,
     ) -> None:
-        """flat ← own · flat + Σ weight · the source's flat, summed in the order of the ranks."""
-        weights = dict(sorted({**sources, self._arena.rank: own}.items()))
+        """flat ← own · flat + Σ weight · the source's flat, in the order of the ranks; see `Backend`."""
+        weights = dict(sorted((sources if own is None else {**sources, self._arena.rank: own}).items()))
         step = self._channels.chunk_bytes // flat.itemsize
         parts = [flat[low : low + step] for low in range(0, max(1, flat.size), step)]
         self._send(parts[0], targets, flat.nbytes, call)
@@ -113,7 +118,10 @@ class Neighbors:
                 self._send(following, targets, flat.nbytes, call)
             received = {source: self._receive(source, flat, call) for source in sources}
             arrays = [received.get(rank, part) for rank in weights]
-            self._kernels.reduce(arrays, part, weights=list(weights.values()))
+            if own is None:
+                self._kernels.mix(part, arrays, list(weights.values()))
+            else:
+                self._kernels.reduce(arrays, part, weights=list(weights.values()))
             for source, array in received.items():
                 take_over(array)
                 self._channels.drop(source, TAG)

@@ -1,4 +1,4 @@
-"""Sums, minima, maxima and weighted sums of arrays, by blocks that stay in the cache"""
+"""Sums, minima, maxima, weighted sums and means of arrays, by blocks that stay in the cache"""
 
 from collections.abc import Sequence
 from typing import Any, final
@@ -8,6 +8,7 @@ import numpy as np
 Flat = np.ndarray[Any, Any]
 
 BLOCK_BYTES = 2**18
+SINGLE = np.dtype(np.float32)
 _UFUNCS = {"sum": np.add, "mean": np.add, "min": np.minimum, "max": np.maximum}
 _End = tuple[Any, float] | None  # what is done with the result, as a ufunc and a number
 
@@ -49,6 +50,34 @@ class ReduceKernels:
             for copy in copies:
                 np.copyto(copy[block], result)
 
+    @np.errstate(over="ignore", invalid="ignore")
+    def mix(self, own: Flat, others: Sequence[Flat], weights: Sequence[float]) -> None:
+        """own ← own − Σ wⱼ (own − sⱼ), the weighted mean with what the weights leave for own; all (n,).
+
+        Bits that agree in all arrays stay, -0.0 too. Equal weights are multiplied last.
+        """
+        if not others:
+            return
+        factors, end = _factored(weights)
+        half, step = _is_half(own.dtype), BLOCK_BYTES // own.itemsize
+        for low in range(0, own.size, step):
+            block = own[low : low + step]
+            wide = self._widened("own", block) if half else block
+            total = self._block("left", block, wide.dtype)
+            for position, (other, factor) in enumerate(zip(others, factors, strict=True)):
+                theirs = other[low : low + step]
+                apart = self._block("right", block, wide.dtype) if position else total
+                np.subtract(wide, self._widened("right", theirs) if half else theirs, out=apart)
+                if factor != 1.0:
+                    np.multiply(apart, factor, out=apart)
+                if position:
+                    np.add(total, apart, out=total)
+            if end:
+                end[0](total, end[1], out=total)
+            np.subtract(wide, total, out=wide)
+            if half:
+                _convert(wide, block)
+
     def swap(self, one: Flat, other: Flat) -> None:
         """Exchange the contents of two arrays (n,)."""
         step = BLOCK_BYTES // one.itemsize
@@ -81,20 +110,21 @@ class ReduceKernels:
     def _half_precision(
         self, ufunc: Any, sources: list[Flat], factors: Sequence[float], end: _End, out: Flat
     ) -> None:
-        from d5ray.frameworks.torch.half_precision import convert  # noqa: PLC0415 - imports torch
-
-        single = np.dtype(np.float32)
-        left, right = self._block("left", out, single), self._block("right", out, single)
+        left = self._block("left", out, SINGLE)
         for position, (source, factor) in enumerate(zip(sources, factors, strict=True)):
-            into = right if position else left
-            convert(source, into)
+            into = self._widened("right" if position else "left", source)
             if factor != 1.0:
                 np.multiply(into, factor, out=into)
             if position:
-                ufunc(left, right, out=left)
+                ufunc(left, into, out=left)
         if end:
             end[0](left, end[1], out=left)
-        convert(left, out)
+        _convert(left, out)
+
+    def _widened(self, name: str, half: Flat) -> Flat:
+        wide = self._block(name, half, SINGLE)
+        _convert(half, wide)
+        return wide
 
     def _block(self, name: str, like: Flat, dtype: Any) -> Flat:
         if name not in self._scratch:
@@ -112,6 +142,12 @@ def _factored(weights: Sequence[float]) -> tuple[Sequence[float], _End]:
     if any(weight != weights[0] for weight in weights):
         return weights, None
     return [1.0] * len(weights), None if weights[0] == 1.0 else (np.multiply, weights[0])
+
+
+def _convert(source: Flat, into: Flat) -> None:
+    from d5ray.frameworks.torch.half_precision import convert  # noqa: PLC0415 - imports torch
+
+    convert(source, into)
 
 
 def _is_half(dtype: Any) -> bool:
