@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from d5ray.checks import check_count, check_items, check_kind
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.framework_of_model import framework_of
 from d5ray.networks.executors.labelled_network import LabelledNetwork, labelled
@@ -20,7 +21,16 @@ from d5ray.operators.loss import Loss
 def network_by_name(
     name: str, options: dict[str, Any], sample_shape: Shape, classes: int, *, seed: int
 ) -> Network:
-    """A network of the catalogue with the first parameters that PyTorch gives it. Imports PyTorch."""
+    """A network of the catalogue with the first parameters that PyTorch gives it. Imports PyTorch.
+
+    Args: name: such as 'lenet' or 'mlp'. options: of this model, such as {"hidden": (64, 32)}. sample_shape:
+    of an input without the batch. Wrong values raise `ConfigurationError`.
+    """
+    check_kind("options", options, Mapping, "a dictionary")
+    for size in check_items("sample_shape", sample_shape, "sizes such as (1, 28, 28)"):
+        check_count("a size in sample_shape", size)
+    check_count("classes", classes)
+    check_count("seed", seed, low=0)
     from d5ray.frameworks.torch import build  # noqa: PLC0415 - imports torch
 
     layers = catalogue.network(name, sample_shape, classes, **options)

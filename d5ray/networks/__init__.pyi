@@ -2,6 +2,7 @@ from d5ray.distributed.buffers import BufferPolicy as BufferPolicy
 from d5ray.distributed.buffers import FromRankZero as FromRankZero
 from d5ray.distributed.buffers import LocalBuffers as LocalBuffers
 from d5ray.distributed.buffers import SynchronizedBuffers as SynchronizedBuffers
+from d5ray.frameworks.initial_values import network_by_name as network_by_name
 from d5ray.kits.parallel.splitting.divisions import ByColumns as ByColumns
 from d5ray.kits.parallel.splitting.divisions import ByHeads as ByHeads
 from d5ray.kits.parallel.splitting.divisions import ByInputChannels as ByInputChannels
@@ -16,6 +17,7 @@ from d5ray.kits.parallel.splitting.traffic import exchange_table as exchange_tab
 from d5ray.kits.parallel.splitting.traffic import parameter_table as parameter_table
 from d5ray.networks.difference import compare_values as compare_values
 from d5ray.networks.difference import structural_difference as structural_difference
+from d5ray.networks.events.operator_times import OperatorTimes as OperatorTimes
 from d5ray.networks.microbatch.executor import MicroBatched as MicroBatched
 from d5ray.networks.microbatch.freezing import frozen_statistics as frozen_statistics
 from d5ray.networks.microbatch.kernels import Kernel as Kernel

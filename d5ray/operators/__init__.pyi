@@ -3,6 +3,7 @@ from d5ray.kits.workloads.losses.ctc_loss import CTCLoss as CTCLoss
 from d5ray.kits.workloads.losses.default_boxes import DefaultBoxes as DefaultBoxes
 from d5ray.kits.workloads.losses.multi_box_loss import MultiBoxLoss as MultiBoxLoss
 from d5ray.operators.collectives import Collectives as Collectives
+from d5ray.operators.nodes.node_context import NodeContext as NodeContext
 from d5ray.operators.validation.validation import check_forward as check_forward
 from d5ray.operators.validation.validation import check_gradient as check_gradient
 from d5ray.operators.validation.validation import check_repeatability as check_repeatability

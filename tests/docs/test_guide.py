@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import d5ray as d5
 from d5ray.cli.app import app
 from d5ray.cli.dashboard import PAGE
 from d5ray.errors import ConfigurationError
@@ -21,7 +22,7 @@ from d5ray.operators.custom import registry
 from d5ray.operators.nodes import inference
 from d5ray.operators.nodes.node import Node
 from tests.docs.guide import GUIDE, NEEDS, RUNS, THEIRS, blocks, follow
-from tests.docs.page import DOCS, REPOSITORY
+from tests.docs.page import DOCS, LESSONS, REPOSITORY
 from tests.metrics.statistics.test_estimates import steps_of, tables
 from tests.patience import patience
 
@@ -98,6 +99,21 @@ def test_a_page_opens_with_an_example(page: Path) -> None:
     assert first.text in text.partition("\n## ")[0]
     kinds = {block.kind for block in blocks(page) if not block.kind.startswith(NEEDS)}
     assert kinds <= {*RUNNABLE, "text", THEIRS}
+
+
+def test_pages_import_what_is_public() -> None:
+    """Names of a namespace, frameworks, the catalogue of operators, recipes; and nothing from within."""
+    places = (
+        "d5ray",
+        *(f"d5ray.{stub.parent.name}" for stub in Path(d5.__file__).parent.glob("*/__init__.pyi")),
+    )
+    others = ("d5ray.frameworks.", "d5ray.ops.", "d5ray.recipes.")
+    said = re.compile(r"^\s*(?:from|import) (d5ray[\w.]*)", re.MULTILINE)
+    for page in (*GUIDE, *LESSONS.glob("*.md"), REPOSITORY / "README.md"):
+        inner = [name for name in said.findall(page.read_text(encoding="utf-8")) if name not in places]
+        assert all(name.startswith(others) and name.count(".") == 2 for name in inner), (
+            f"{page.name}: {inner}"
+        )
 
 
 @pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.stem)

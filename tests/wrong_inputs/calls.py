@@ -39,6 +39,7 @@ NOT_CALLED = {
         "KerasOptimizer", "OptaxOptimizer", "same_as_keras",
     },
     "trains, and takes whatever an experiment takes": {"same_as_torch"},
+    "calls whatever function it is given": {"in_group"},
 }  # fmt: skip
 
 
@@ -135,7 +136,9 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
         "Custom": {"links": networkx.cycle_graph(3)},
         "CustomCppOp": cpp,
         "compile_custom_cppop": cpp,
+        "network_by_name": {"name": "mlp", "options": {}, "sample_shape": (8,), "classes": 3},
         "Late": {"agent": 1, "seconds": 0.5},
+        "NodeContext": {"node": d5.Node("Relu", ("x",), ("y",))},
         "MicroBatched": {"executor": from_onnx(network()), "size": 2},
         "Rows": {"run": run(folder, "rows").tables(), "metric": "loss"},
         "Series": {"folder": folder},

@@ -3,6 +3,7 @@
 from statistics import median
 from typing import TYPE_CHECKING, Any, final
 
+from d5ray.checks import wrong_kind
 from d5ray.networks.events.event import GraphEvent, NetworkMoment, OperatorMoment
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ class OperatorTimes(GraphEvent):
         self._taken: dict[tuple[int, str], list[int]] = {}
         self._kinds: dict[int, tuple[str, str]] = {}
         if recorder is not None:
+            if not hasattr(recorder, "declare"):
+                raise wrong_kind("recorder", recorder, "a Recorder, or None for none")
             recorder.declare(METRIC, "s")
 
     def before_network(self, moment: NetworkMoment) -> None:
