@@ -108,11 +108,6 @@ def structural_difference(first: Network, second: Network) -> StructuralDifferen
     return None
 
 
-def same_structure(first: Network, second: Network) -> bool:
-    """True if two networks compute the same from the same inputs, parameters and state."""
-    return structural_difference(first, second) is None
-
-
 def compare_values(
     network: Network,
     found: Arrays,

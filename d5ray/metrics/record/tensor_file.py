@@ -3,7 +3,7 @@
 import json
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,13 +20,6 @@ NO_FACTS: Final[Mapping[str, str]] = {}
 WRONG: Final = (ValueError, KeyError, TypeError, AttributeError)  # what a file of something else raises
 PIECE = 2**22  # bytes that are summed up and written at a time
 ALIGNMENT = 64
-
-
-class ByteSource(Protocol):
-    """A stream of bytes to read from, such as a binary file."""
-
-    def read(self, nbytes: int, /) -> Any:
-        """The next bytes, at most `nbytes`; empty at the end."""
 
 
 def pieces(
