@@ -9,7 +9,7 @@ from d5ray.ops.arrays.clip import Clip
 from d5ray.ops.arrays.formula import BroadcastFormula, Formula
 from d5ray.ops.arrays.special import normal_distribution
 
-# The slopes at a kink are those that PyTorch takes: 0 for Relu at 0.
+# The derivatives at a kink are those that PyTorch takes: 0 for Relu at 0.
 
 
 def sigmoid(xp: Any, x: Array) -> Array:

@@ -14,12 +14,12 @@ from d5ray.ops.recurrence.activations import activations_of
 class GateFunction:
     """y = function(xp, min(max(x, −clip), clip), *parameters), without bounds where clip is None.
 
-    slope: its derivative as a function of (xp, x, y, *parameters); parameters: alpha, beta, or none.
+    derivative: as a function of (xp, x, y, *parameters); parameters: alpha, beta, or none.
     """
 
     xp: Any
     function: Callable[..., Array]
-    slope: Callable[..., Array]
+    derivative: Callable[..., Array]
     parameters: tuple[float, ...]
     clip: float | None
 
@@ -27,9 +27,9 @@ class GateFunction:
         bounded = x if self.clip is None else self.xp.clip(x, -self.clip, self.clip)
         return self.function(self.xp, bounded, *self.parameters)
 
-    def slopes(self, x: Array, y: Array) -> Array:
+    def derivative_at(self, x: Array, y: Array) -> Array:
         """dy/dx, which is 0 where x is clipped."""
-        found = self.slope(self.xp, x, y, *self.parameters)
+        found = self.derivative(self.xp, x, y, *self.parameters)
         return found if self.clip is None else self.xp.where(abs(x) <= self.clip, found, 0)
 
 
@@ -42,7 +42,7 @@ def gate_functions(xp: Any, context: NodeContext) -> list[list[GateFunction]]:
     ]
 
 
-# Functions and slopes, a and b being alpha and beta.
+# Functions and their derivatives, a and b being alpha and beta.
 FUNCTIONS: Final[Mapping[str, tuple[Callable[..., Array], Callable[..., Array]]]] = {
     "Affine": (lambda xp, x, a, b: a * x + b, lambda xp, x, y, a, b: xp.full_like(y, a)),
     "Elu": (

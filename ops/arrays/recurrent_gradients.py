@@ -57,11 +57,11 @@ def rnn(
 ) -> Through:
     """Gradients of h' = f(Wx + Rh + b)."""
     (gates, before), (f,), (hidden,) = kept, passage.functions, states
-    slopes, of_gates = f.slopes(gates, f(gates)), xp.empty_like(gates)
+    derivatives, of_gates = f.derivative_at(gates, f(gates)), xp.empty_like(gates)
     for time in reversed(passage.times):
         going, _ = passage.going_on(time, hidden + outputs[time])
         _, ended = passage.going_on(time, hidden)
-        of_gates[time] = going * slopes[time]
+        of_gates[time] = going * derivatives[time]
         hidden = of_gates[time] @ passage.recurrence + ended
     return Through(of_gates, _product(of_gates, before), _total(of_gates), (hidden,))
 
@@ -74,7 +74,7 @@ def gru(
     size = hidden.shape[-1]
     two, new = gates[..., : 2 * size], gates[..., 2 * size :]
     zr, h = f(two), g(new)
-    slopes, slope = f.slopes(two, zr), g.slopes(new, h)
+    derivatives, derivative_g = f.derivative_at(two, zr), g.derivative_at(new, h)
     z, r = zr[..., :size], zr[..., size:]
     of_two, of_new = passage.recurrence[: 2 * size], passage.recurrence[2 * size :]
     of_gates = xp.empty_like(gates)
@@ -82,8 +82,8 @@ def gru(
         going, _ = passage.going_on(time, hidden + outputs[time])
         _, ended = passage.going_on(time, hidden)
         now = of_gates[time]
-        now[:, 2 * size :] = going * (1 - z[time]) * slope[time]
-        now[:, :size] = going * (before[time] - h[time]) * slopes[time, :, :size]
+        now[:, 2 * size :] = going * (1 - z[time]) * derivative_g[time]
+        now[:, :size] = going * (before[time] - h[time]) * derivatives[time, :, :size]
         hidden = going * z[time] + ended
         if linear:
             of_r = now[:, 2 * size :] * linear[0][time]
@@ -92,7 +92,7 @@ def gru(
             of_product = now[:, 2 * size :] @ of_new
             of_r = of_product * before[time]
             hidden += of_product * r[time]
-        now[:, size : 2 * size] = of_r * slopes[time, :, size:]
+        now[:, size : 2 * size] = of_r * derivatives[time, :, size:]
         hidden += now[:, : 2 * size] @ of_two
     inner = of_gates.copy()  # what comes to the recurrence
     if linear:
@@ -115,23 +115,23 @@ def lstm(
     a_i, a_o, a_f, a_c = passage.at.parts(gates, 1, 1, 1, 1)
     i, o, c, hc = f(a_i), f(a_o), g(a_c), h(cells)
     forget = 1 - i if input_forget else f(a_f)
-    slope_i, slope_o = f.slopes(a_i, i), f.slopes(a_o, o)
-    slope_f = 0 * i if input_forget else f.slopes(a_f, forget)
-    slope_c, slope_h = g.slopes(a_c, c), h.slopes(cells, hc)
+    derivative_i, derivative_o = f.derivative_at(a_i, i), f.derivative_at(a_o, o)
+    derivative_f = 0 * i if input_forget else f.derivative_at(a_f, forget)
+    derivative_c, derivative_h = g.derivative_at(a_c, c), h.derivative_at(cells, hc)
     of_gates = xp.empty_like(gates)
     of_i, of_o, of_f, of_c = passage.at.parts(of_gates, 1, 1, 1, 1)
     for time in reversed(passage.times):
         going, _ = passage.going_on(time, hidden + outputs[time])
         _, ended = passage.going_on(time, hidden)
         of_cell, cell_ended = passage.going_on(time, cell)
-        of_o[time] = going * hc[time] * slope_o[time]
-        of_cell = of_cell + going * o[time] * slope_h[time]
+        of_o[time] = going * hc[time] * derivative_o[time]
+        of_cell = of_cell + going * o[time] * derivative_h[time]
         if peepholes is not None:
             of_cell += of_o[time] * peepholes[1]
         of_forget = of_cell * cells_before[time]
-        of_f[time] = of_forget * slope_f[time]
-        of_i[time] = (of_cell * c[time] - of_forget * input_forget) * slope_i[time]
-        of_c[time] = of_cell * i[time] * slope_c[time]
+        of_f[time] = of_forget * derivative_f[time]
+        of_i[time] = (of_cell * c[time] - of_forget * input_forget) * derivative_i[time]
+        of_c[time] = of_cell * i[time] * derivative_c[time]
         cell = of_cell * forget[time] + cell_ended
         if peepholes is not None:
             cell += of_i[time] * peepholes[0] + of_f[time] * peepholes[2]

@@ -28,9 +28,9 @@ class LARS(TensorwiseOptimizer):
     def update_tensor(self, w: Any, gradient: Any, state: State, step: int) -> None:
         velocity, ratio, decay = state["velocity"], 1.0, 0.0
         if w.ndim > 1:
-            decay, weights, slopes = self.weight_decay, norm(w), norm(gradient)
-            if weights > 0 and slopes > 0:
-                ratio = self.trust * weights / (slopes + decay * weights)
+            decay, weights, gradients = self.weight_decay, norm(w), norm(gradient)
+            if weights > 0 and gradients > 0:
+                ratio = self.trust * weights / (gradients + decay * weights)
         velocity *= self.momentum
         velocity += self.learning_rate * ratio * (gradient + decay * w)
         w -= velocity
