@@ -77,9 +77,9 @@ class Simulations(SideBySide):
     def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
         return processes.without_ray(address)
 
-    def turns(self) -> Iterator[tuple[int, AnyContender]]:
+    def interleaved(self) -> Iterator[tuple[int, AnyContender]]:
         """Very many agents take minutes: they are simulated in the first rounds alone."""
-        for pair, contender in super().turns():
+        for pair, contender in super().interleaved():
             if not isinstance(contender, OfMany) or pair < self.many_rounds:
                 yield pair, contender
 

@@ -190,7 +190,7 @@ def in_own_order(wanted: Experiment, compute: d5.simulation.ComputeTime, folder:
 
 def entangled(schedule: RecordedSchedule) -> bool:
     """Whether agents did not simply come one after the other."""
-    places = [[rank for rank, _ in turns] for turns in schedule.turns.values()]
+    places = [[rank for rank, _ in requests] for requests in schedule.requests.values()]
     changes = [sum(a != b for a, b in pairwise(ranks)) for ranks in places]
     return not places or max(changes) > AGENTS
 

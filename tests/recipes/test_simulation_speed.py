@@ -101,6 +101,6 @@ def test_a_whole_simulation_ends_with_its_complete_tables(tmp_path: Path) -> Non
 
 def test_many_agents_are_simulated_in_the_first_rounds_alone() -> None:
     job = job_of(recipe, pairs=3, many_rounds=2)
-    turns = [(pair, contender.name) for pair, contender in job.turns()]
+    turns = [(pair, contender.name) for pair, contender in job.interleaved()]
     assert [pair for pair, name in turns if name == "DPSGD[1024]"] == [0, 1]
     assert [pair for pair, name in turns if name == "ADPSGD[16]"] == [0, 1, 2]

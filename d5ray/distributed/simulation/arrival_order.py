@@ -64,14 +64,14 @@ class RecordedSchedule:
     rounds: how many idle rounds each agent did, at the end of each training.
     """
 
-    turns: Mapping[str, list[Key]]
+    requests: Mapping[str, list[Key]]
     looks: Mapping[Key, list[Key]]
     rounds: Mapping[int, list[int]]
 
     @property
     def operations(self) -> int:
         """The number of requests at all shards, windows and mailboxes."""
-        return sum(map(len, self.turns.values())) + len(self.looks)
+        return sum(map(len, self.requests.values())) + len(self.looks)
 
     @classmethod
     def of(
@@ -101,8 +101,8 @@ class RecordedSchedule:
                 looks[rank, detail["number"]] = [(source, number) for source, number in detail["letters"]]
             elif kind == "linger":
                 rounds[rank].append(json.loads(event["detail"])["rounds"])
-        turns = {name: _complete(name, by_order) for name, by_order in placed.items()}
-        return cls(turns, looks, rounds)
+        requests = {name: _complete(name, by_order) for name, by_order in placed.items()}
+        return cls(requests, looks, rounds)
 
 
 @final
@@ -110,7 +110,7 @@ class Recorded(Order):
     """An order of requests that follows a schedule, whenever they arrive."""
 
     def __init__(self, schedule: RecordedSchedule) -> None:
-        self._turns, self._looks = schedule.turns, schedule.looks
+        self._requests, self._looks = schedule.requests, schedule.looks
         self._rounds = {rank: iter(rounds) for rank, rounds in schedule.rounds.items()}
         self._next: dict[str, int] = defaultdict(int)
         self._waiting: dict[str, dict[Key, Request]] = defaultdict(dict)
@@ -135,9 +135,9 @@ class Recorded(Order):
 
     def check(self) -> None:
         """Raise `ConfigurationError` unless everything that the run did was done."""
-        for name, turns in self._turns.items():
-            if self._next[name] < len(turns):
-                rank, number = turns[self._next[name]]
+        for name, requests in self._requests.items():
+            if self._next[name] < len(requests):
+                rank, number = requests[self._next[name]]
                 raise ConfigurationError(
                     f"the replay did less than the run: operation {number} of agent {rank} did not come "
                     f"to {name}"
@@ -145,12 +145,12 @@ class Recorded(Order):
 
     def _turn(self, name: str, waiting: Sequence[Key] | Mapping[Key, Any]) -> Key | None:
         """The request whose turn it is, if it is here."""
-        turns = self._turns.get(name, [])
-        if self._next[name] == len(turns):
+        requests = self._requests.get(name, [])
+        if self._next[name] == len(requests):
             for rank, number in waiting:
                 raise _more(name, rank, number)
             return None
-        turn = turns[self._next[name]]
+        turn = requests[self._next[name]]
         if turn not in waiting:
             return None
         self._next[name] += 1

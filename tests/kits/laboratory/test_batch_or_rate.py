@@ -11,7 +11,7 @@ from tests.kits.laboratory.comparing import job_of
 def test_both_see_the_same_samples_and_each_round_another_seed() -> None:
     """The experiments differ in rate and batch alone; both of a round have one seed, another each round."""
     made = job_of(recipe, pairs=3, seed=5)
-    turns = [(pair, contender) for pair, contender in made.turns() if isinstance(contender, Training)]
+    turns = [(pair, contender) for pair, contender in made.interleaved() if isinstance(contender, Training)]
     found = [(pair, contender.name, contender.experiment(made)) for pair, contender in turns]
     assert [(pair, e.seed) for pair, _, e in found] == [(0, 5), (0, 5), (1, 6), (1, 6), (2, 7), (2, 7)]
     assert [name for _, name, _ in found[:4]] == [*recipe.BOTH, *reversed(recipe.BOTH)]

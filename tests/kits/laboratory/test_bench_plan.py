@@ -72,7 +72,7 @@ def test_later_rounds_measure_what_the_first_reached_within_their_budgets() -> N
     orders = [[each.name for each in made.order(turn)] for turn in (1, 2)]
     assert sorted(orders[0]) == sorted(orders[1]) == sorted(names)
     assert orders[0] != orders[1]
-    assert (made.turns(0), made.turns(1)) == (("torch", "numpy"), ("numpy", "torch"))
+    assert (made.interleaved(0), made.interleaved(1)) == (("torch", "numpy"), ("numpy", "torch"))
     made = plan()
     assert made.most_seconds(8.0) == pytest.approx(1.0)
     assert made.slice_seconds(8.0) == 0.02

@@ -121,7 +121,7 @@ def test_every_optimizer_tries_every_workload_with_every_seed() -> None:
         seed=7,
     )
     assert job.optimizers["b"] == d5.optimizers.SGD(0.2)
-    turns = [(pair, c.optimizer, c.workload, c.seed) for pair, c in job.turns() if isinstance(c, Tries)]
+    turns = [(pair, c.optimizer, c.workload, c.seed) for pair, c in job.interleaved() if isinstance(c, Tries)]
     assert turns == [
         (pair, optimizer, workload, 7 + pair)
         for pair in range(2)
@@ -129,7 +129,7 @@ def test_every_optimizer_tries_every_workload_with_every_seed() -> None:
         for optimizer in ("ab" if pair == 0 else "ba")
     ]
     names = {contender.name for contender in job.contenders()}
-    assert names == {contender.name for _, contender in job.turns()} and "a, lenet[1]" in names
+    assert names == {contender.name for _, contender in job.interleaved()} and "a, lenet[1]" in names
 
 
 # -- recipes -----------------------------------------------------------------------------------------------

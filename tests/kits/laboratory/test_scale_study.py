@@ -125,7 +125,7 @@ def test_everything_is_combined_once_and_one_agent_has_no_straggler() -> None:
         + [f"{a}, {n}, straggler[8]" for a in ("ADPSGD", "allreduce") for n in ("fast", "slow")]
         + ["real allreduce, shared_memory[3]", "real allreduce, socket[3]"]
     )
-    assert [contender.name for _, contender in made.turns()] == names
+    assert [contender.name for _, contender in made.interleaved()] == names
 
 
 @pytest.mark.parametrize(("agents", "shards"), [(1, 1), (3, 1), (4, 1), (8, 2), (64, 16)])

@@ -73,7 +73,7 @@ class FailsAtTimes(Contender[Planted]):
         return ""
 
     def measure(self, job: Planted, folder: Path) -> list[RankSeries]:
-        turns = [contender.name for _, contender in job.turns()]
+        turns = [contender.name for _, contender in job.interleaved()]
         pair = [at for at, name in enumerate(turns) if name == self.name].index(int(folder.name))
         if pair in self.fails:
             raise AgentError("a measured process ended with code 1:\nTraceback\nAssertionError: in round")
@@ -85,7 +85,7 @@ A, B, C, D = (Says(word) for word in "abcd")
 
 def words(job: SideBySide) -> str:
     """The order of the turns."""
-    return "".join(contender.name[0] for _, contender in job.turns())
+    return "".join(contender.name[0] for _, contender in job.interleaved())
 
 
 def test_the_sides_of_a_comparison_are_first_alternately() -> None:

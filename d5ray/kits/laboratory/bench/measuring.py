@@ -136,7 +136,7 @@ class Measuring:
             if number == 0:
                 until = began + self._first_seconds(time.monotonic() - began)
             if bench.has_peaks:
-                for name in self._plan.turns(number):
+                for name in self._plan.interleaved(number):
                     self._kept(self._call(executors, name, "peaks", bench.dtype))
                 if number == 0:
                     self._learn_peaks()
@@ -177,7 +177,7 @@ class Measuring:
         for place, problem in enumerate(plan.order(now.number)):
             if (place >= certain or now.number) and time.monotonic() >= now.until:
                 return
-            for name in plan.turns(now.number):
+            for name in plan.interleaved(now.number):
                 if name in now.executors and self._bench.does(name, problem.name):
                     self._one(now, name, problem, enough, most, keep=keep)
 

@@ -59,7 +59,7 @@ class MeasurementPlan:
         rows = zip_longest(*groups.values())
         return [problem for row in rows for problem in row if problem is not None]
 
-    def turns(self, turn: int) -> tuple[str, ...]:
+    def interleaved(self, turn: int) -> tuple[str, ...]:
         """The frameworks at one problem: forwards, in the next round backwards."""
         return self.frameworks if turn % 2 == 0 else self.frameworks[::-1]
 

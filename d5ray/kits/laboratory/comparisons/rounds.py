@@ -71,7 +71,7 @@ def _measure(
     for name, reason in reasons.items():
         if reason:
             record_missing(run, name, reason)
-    turns = [(pair, contender) for pair, contender in job.turns() if not reasons[contender.name]]
+    turns = [(pair, contender) for pair, contender in job.interleaved() if not reasons[contender.name]]
     # Within the run's folder, so that even a killed driver leaves nothing elsewhere.
     kept = tempfile.TemporaryDirectory(prefix="measured-", dir=run.writer.folder, ignore_cleanup_errors=True)
     try:

@@ -85,7 +85,7 @@ class SideBySide(ABC):
         """All of them, in the order of their comparisons."""
         return [contender for compared in self.comparisons for contender in compared]
 
-    def turns(self) -> Iterator[tuple[int, AnyContender]]:
+    def interleaved(self) -> Iterator[tuple[int, AnyContender]]:
         """The contenders in the order of measuring, each with its round: forwards, then backwards (ABBA)."""
         for pair in range(self.most_pairs):
             for compared in self.comparisons:

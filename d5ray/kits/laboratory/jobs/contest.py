@@ -77,7 +77,7 @@ class Contest(SideBySide):
     def contenders(self) -> list[AnyContender]:
         return [Tries(optimizer, workload) for workload in self.workloads for optimizer in self.optimizers]
 
-    def turns(self) -> Iterator[tuple[int, AnyContender]]:
+    def interleaved(self) -> Iterator[tuple[int, AnyContender]]:
         """The order of entries: in every other round the last is first on each workload; seed by round."""
         for pair in range(self.most_pairs):
             for workload in self.workloads:

@@ -248,7 +248,7 @@ class ScaleStudy(SideBySide):
         ]
         return [*simulated, *real]
 
-    def turns(self) -> Iterator[tuple[int, AnyContender]]:
+    def interleaved(self) -> Iterator[tuple[int, AnyContender]]:
         for pair in range(self.most_pairs):
             for contender in self.contenders():
                 yield pair, contender

@@ -41,9 +41,9 @@ class Trainings(SideBySide):
                 raise ConfigurationError(f"comparisons has {contender!r}: it must be Training(...)")
             contender.experiment(self)  # checks the rest
 
-    def turns(self) -> Iterator[tuple[int, AnyContender]]:
+    def interleaved(self) -> Iterator[tuple[int, AnyContender]]:
         """The order of training; all contenders of a round have the same seed."""
-        for pair, contender in super().turns():
+        for pair, contender in super().interleaved():
             yield pair, replace(contender, round=pair)  # type: ignore[type-var]
 
 
