@@ -10,7 +10,7 @@ from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradien
 from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.arrays import recurrent_gradients
 from d5ray.ops.arrays.gate_functions import gate_functions
-from d5ray.ops.arrays.recurrent_gradients import Back, Passage, Through
+from d5ray.ops.arrays.recurrent_gradients import Back, DirectionGradients, ForwardPass
 from d5ray.ops.arrays.wide import WideOperator, gradient_of, kept, optional, outputs_and_kept
 from d5ray.ops.recurrence.formulas import Recurrence, States, direction_of, recurrence_of, ways_of
 
@@ -38,11 +38,11 @@ class Recurrent(WideOperator):
         assert weight is not None
         kind, outputs, lasts = recurrence_of(context), list[Array](), list[States]()
         all_kept: list[Array] = []
-        for side, (passage, bias) in enumerate(_sides(xp, context, inputs)):
+        for side, (forward, bias) in enumerate(_sides(xp, context, inputs)):
             gates = _product(x, weight[side].T)
             if bias is not None:
                 gates += bias
-            y, last, own = _forwards(xp, kind, passage, gates)
+            y, last, own = _forwards(xp, kind, forward, gates)
             outputs.append(y)
             lasts.append(last)
             all_kept.extend(own)
@@ -69,17 +69,17 @@ class Recurrent(WideOperator):
         if of_y is not None and _batch_first(context):
             of_y = of_y.transpose(1, 2, 0, 3)
         of_x, throughs = xp.zeros_like(x), []
-        for side, (passage, _) in enumerate(sides):
-            shape = (*x.shape[:2], passage.at.hidden)
+        for side, (forward, _) in enumerate(sides):
+            shape = (*x.shape[:2], forward.at.hidden)
             through = self.back(
                 xp,
                 context,
-                passage,
+                forward,
                 all_kept[side * each : (side + 1) * each],
                 xp.zeros(shape, dtype=x.dtype) if of_y is None else of_y[:, side],
                 tuple(
                     _of_state(xp, context, gradient_of(gradients, 1 + index), side, state)
-                    for index, state in enumerate(passage.states)
+                    for index, state in enumerate(forward.states)
                 ),
             )
             of_x += _product(through.gates, weight[side])
@@ -90,20 +90,20 @@ class Recurrent(WideOperator):
 
 
 def _forwards(
-    xp: Any, kind: Recurrence, passage: Passage, gates: Array
+    xp: Any, kind: Recurrence, forward: ForwardPass, gates: Array
 ) -> tuple[Array, States, tuple[Array, ...]]:
     """The outputs (T, B, H), the last states (B, H), and what is kept for the way back, see `Back`."""
-    outputs, states = xp.zeros((*gates.shape[:2], passage.at.hidden), dtype=gates.dtype), passage.states
+    outputs, states = xp.zeros((*gates.shape[:2], forward.at.hidden), dtype=gates.dtype), forward.states
     beside = [xp.empty_like(outputs) for _ in range(kind.states + kind.more)]
-    step, at = kind.step, passage.at
-    for time in passage.times:
+    step, at = kind.step, forward.at
+    for time in forward.times:
         after, more = step(at, gates[time], states)
         for array, each in zip(beside, states + more, strict=True):
             array[time] = each
-        if passage.active is None:
+        if forward.active is None:
             outputs[time], states = after[0], after
         else:
-            active = passage.active[time]
+            active = forward.active[time]
             outputs[time] = xp.where(active, after[0], 0)
             states = tuple(xp.where(active, *each) for each in zip(after, states, strict=True))
     return outputs, states, (gates, *beside)
@@ -111,7 +111,7 @@ def _forwards(
 
 def _sides(
     xp: Any, context: NodeContext, inputs: Sequence[Array | None]
-) -> list[tuple[Passage, Array | None]]:
+) -> list[tuple[ForwardPass, Array | None]]:
     """The way of every direction through time, and the bias of its gates (G·H,)."""
     ways, x, weight, recurrence = ways_of(context), _time_first(context, inputs[0]), inputs[1], inputs[2]
     assert weight is not None and recurrence is not None
@@ -132,7 +132,7 @@ def _sides(
         at, of_gates = direction_of(
             kind, side, recurrence[side].T, bias, peepholes, functions[side], _split, iadd
         )
-        passage = Passage(
+        forward = ForwardPass(
             times[::-1] if backwards else times,
             active,
             recurrence[side],
@@ -140,7 +140,7 @@ def _sides(
             at,
             tuple(state[side] for state in states),
         )
-        found.append((passage, of_gates))
+        found.append((forward, of_gates))
     return found
 
 
@@ -160,7 +160,7 @@ def _of_input(
     given: Array | None,
     x: Array,
     of_x: Array,
-    throughs: Sequence[Through],
+    throughs: Sequence[DirectionGradients],
 ) -> Array | None:
     if given is None or index == LENGTHS:
         return None

@@ -12,7 +12,7 @@ from d5ray.ops.recurrence.formulas import Direction, States
 
 @final
 @dataclass(frozen=True)
-class Passage:
+class ForwardPass:
     """One direction through a batch of sequences. Sizes: T steps, B sequences, H hidden, G gates.
 
     times: the steps in the order in which they are taken. active (T, B, 1): false behind a sequence's end,
@@ -37,7 +37,7 @@ class Passage:
 
 @final
 @dataclass(frozen=True)
-class Through:
+class DirectionGradients:
     """The gradients of one direction: of the gates (T, B, G·H), its parameters, its first states."""
 
     gates: Array
@@ -49,38 +49,38 @@ class Through:
 
 # The gradients back through time, from those of the outputs (T, B, H) and last states (B, H), and what was
 # kept: the gates' sums (T, B, G·H), the states before every step, and what else its `Step` gives (T, B, H).
-Back = Callable[[Any, NodeContext, Passage, Sequence[Array], Array, States], Through]
+Back = Callable[[Any, NodeContext, ForwardPass, Sequence[Array], Array, States], DirectionGradients]
 
 
 def rnn(
-    xp: Any, context: NodeContext, passage: Passage, kept: Sequence[Array], outputs: Array, states: States
-) -> Through:
+    xp: Any, context: NodeContext, forward: ForwardPass, kept: Sequence[Array], outputs: Array, states: States
+) -> DirectionGradients:
     """Gradients of h' = f(Wx + Rh + b)."""
-    (gates, before), (f,), (hidden,) = kept, passage.functions, states
+    (gates, before), (f,), (hidden,) = kept, forward.functions, states
     derivatives, of_gates = f.derivative_at(gates, f(gates)), xp.empty_like(gates)
-    for time in reversed(passage.times):
-        going, _ = passage.going_on(time, hidden + outputs[time])
-        _, ended = passage.going_on(time, hidden)
+    for time in reversed(forward.times):
+        going, _ = forward.going_on(time, hidden + outputs[time])
+        _, ended = forward.going_on(time, hidden)
         of_gates[time] = going * derivatives[time]
-        hidden = of_gates[time] @ passage.recurrence + ended
-    return Through(of_gates, _product(of_gates, before), _total(of_gates), (hidden,))
+        hidden = of_gates[time] @ forward.recurrence + ended
+    return DirectionGradients(of_gates, _product(of_gates, before), _total(of_gates), (hidden,))
 
 
 def gru(
-    xp: Any, context: NodeContext, passage: Passage, kept: Sequence[Array], outputs: Array, states: States
-) -> Through:
+    xp: Any, context: NodeContext, forward: ForwardPass, kept: Sequence[Array], outputs: Array, states: States
+) -> DirectionGradients:
     """Gradients of h' = (1 − z) h~ + z h; `linear` is Rh + b_R with linear_before_reset. Gates: z, r, h."""
-    (gates, before, *linear), (f, g), (hidden,) = kept, passage.functions, states
+    (gates, before, *linear), (f, g), (hidden,) = kept, forward.functions, states
     size = hidden.shape[-1]
     two, new = gates[..., : 2 * size], gates[..., 2 * size :]
     zr, h = f(two), g(new)
     derivatives, derivative_g = f.derivative_at(two, zr), g.derivative_at(new, h)
     z, r = zr[..., :size], zr[..., size:]
-    of_two, of_new = passage.recurrence[: 2 * size], passage.recurrence[2 * size :]
+    of_two, of_new = forward.recurrence[: 2 * size], forward.recurrence[2 * size :]
     of_gates = xp.empty_like(gates)
-    for time in reversed(passage.times):
-        going, _ = passage.going_on(time, hidden + outputs[time])
-        _, ended = passage.going_on(time, hidden)
+    for time in reversed(forward.times):
+        going, _ = forward.going_on(time, hidden + outputs[time])
+        _, ended = forward.going_on(time, hidden)
         now = of_gates[time]
         now[:, 2 * size :] = going * (1 - z[time]) * derivative_g[time]
         now[:, :size] = going * (before[time] - h[time]) * derivatives[time, :, :size]
@@ -102,28 +102,28 @@ def gru(
         of_recurrence = xp.concatenate(
             (_product(inner[..., : 2 * size], before), _product(inner[..., 2 * size :], r * before))
         )
-    return Through(of_gates, of_recurrence, _total(inner), (hidden,))
+    return DirectionGradients(of_gates, of_recurrence, _total(inner), (hidden,))
 
 
 def lstm(
-    xp: Any, context: NodeContext, passage: Passage, kept: Sequence[Array], outputs: Array, states: States
-) -> Through:
+    xp: Any, context: NodeContext, forward: ForwardPass, kept: Sequence[Array], outputs: Array, states: States
+) -> DirectionGradients:
     """Gradients of c' = f c + i c~, h' = o h(c'). Gates: i, o, f, c."""
     gates, before, cells_before, cells = kept
-    (f, g, h), (hidden, cell), peepholes = passage.functions, states, passage.at.peepholes
+    (f, g, h), (hidden, cell), peepholes = forward.functions, states, forward.at.peepholes
     input_forget = context.attribute("input_forget", 0)
-    a_i, a_o, a_f, a_c = passage.at.parts(gates, 1, 1, 1, 1)
+    a_i, a_o, a_f, a_c = forward.at.parts(gates, 1, 1, 1, 1)
     i, o, c, hc = f(a_i), f(a_o), g(a_c), h(cells)
     forget = 1 - i if input_forget else f(a_f)
     derivative_i, derivative_o = f.derivative_at(a_i, i), f.derivative_at(a_o, o)
     derivative_f = 0 * i if input_forget else f.derivative_at(a_f, forget)
     derivative_c, derivative_h = g.derivative_at(a_c, c), h.derivative_at(cells, hc)
     of_gates = xp.empty_like(gates)
-    of_i, of_o, of_f, of_c = passage.at.parts(of_gates, 1, 1, 1, 1)
-    for time in reversed(passage.times):
-        going, _ = passage.going_on(time, hidden + outputs[time])
-        _, ended = passage.going_on(time, hidden)
-        of_cell, cell_ended = passage.going_on(time, cell)
+    of_i, of_o, of_f, of_c = forward.at.parts(of_gates, 1, 1, 1, 1)
+    for time in reversed(forward.times):
+        going, _ = forward.going_on(time, hidden + outputs[time])
+        _, ended = forward.going_on(time, hidden)
+        of_cell, cell_ended = forward.going_on(time, cell)
         of_o[time] = going * hc[time] * derivative_o[time]
         of_cell = of_cell + going * o[time] * derivative_h[time]
         if peepholes is not None:
@@ -135,10 +135,12 @@ def lstm(
         cell = of_cell * forget[time] + cell_ended
         if peepholes is not None:
             cell += of_i[time] * peepholes[0] + of_f[time] * peepholes[2]
-        hidden = of_gates[time] @ passage.recurrence + ended
+        hidden = of_gates[time] @ forward.recurrence + ended
     seen = (of_i * cells_before, of_o * cells, of_f * cells_before) if peepholes is not None else ()
     of_peepholes = xp.concatenate([_total(each) for each in seen]) if seen else None
-    return Through(of_gates, _product(of_gates, before), _total(of_gates), (hidden, cell), of_peepholes)
+    return DirectionGradients(
+        of_gates, _product(of_gates, before), _total(of_gates), (hidden, cell), of_peepholes
+    )
 
 
 def _product(left: Array, right: Array) -> Array:
