@@ -349,6 +349,10 @@ CONFLICTS: dict[str, tuple[list[Call], list[str]]] = {  # what each rank calls, 
         odd_one(lambda c: c.broadcast(np.zeros(10), 0), lambda c: c.broadcast(np.zeros(10), 1)),
         ["broadcast 0 of 10 × float64", "rank 3: broadcast 1 of 10 × float64"],
     ),
+    "a circle of roots": (
+        [lambda c: c.broadcast(np.zeros(10), (c.rank + 1) % 3) for _ in range(3)],
+        ["rank ", "broadcast ", "of 10 × float64"],
+    ),
     "operations": (
         odd_one(lambda c: c.allreduce(np.zeros(10)), lambda c: c.all_gather(np.zeros(10))),
         ["allreduce sum of 10 × float64", "rank 3: all_gather of 10 × float64"],

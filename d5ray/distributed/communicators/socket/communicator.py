@@ -1,5 +1,6 @@
 """Agents on processors, on one node or several: messages over sockets, between two members at a time"""
 
+from collections.abc import Sequence
 from typing import final
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from d5ray.distributed.communicators.agreement.call_signature import packed
 from d5ray.distributed.communicators.point_to_point.collectives import Flat, Pieces
 from d5ray.distributed.communicators.point_to_point.communicator import OngoingCollective, PointToPoint
-from d5ray.distributed.communicators.socket.header import dispute
+from d5ray.distributed.communicators.socket.header import differ, dispute
 from d5ray.distributed.communicators.socket.mesh import connect_members
 from d5ray.distributed.communicators.socket.transfer import (
     BrokenTransfer,
@@ -59,7 +60,8 @@ class Sockets(PointToPoint):
             raise self._ended.with_traceback(None)
         self._busy = outgoing, incoming, conversation
         try:
-            exchange_all(self._pairs(outgoing, incoming, conversation), self.group.timeout_seconds)
+            pairs = self._pairs(outgoing, incoming, conversation)
+            exchange_all(pairs, self.group.timeout_seconds, self._look_beside)
             return
         except BrokenTransfer as broken:
             certain = broken.timed_out
@@ -85,6 +87,13 @@ class Sockets(PointToPoint):
             PairExchange(self._links[rank], number, call, given.get(rank), wanted.get(rank))
             for rank in dict.fromkeys((*given, *wanted))
         ]
+
+    def _look_beside(self, pairs: Sequence[PairExchange]) -> None:
+        """Raise `DisputedCall` where a member that nothing is exchanged with calls another collective."""
+        busy = {pair.peer for pair in pairs}
+        for link in self._links.values():
+            if link.peer not in busy and (theirs := link.next_header()) and differ(pairs[0].mine, theirs):
+                raise DisputedCall(link.peer, pairs[0].mine, theirs)
 
     def _waits(self) -> list[PresentWait]:
         waiting = None

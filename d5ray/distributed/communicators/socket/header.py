@@ -35,6 +35,12 @@ class Header(NamedTuple):
         return _LAYOUT.pack(self.number, self.call, self.awaited, self.given)
 
 
+def differ(mine: Header, theirs: Header) -> bool:
+    """True if two members are in the collective of the same number, but it is another one."""
+    calls = [Signature.unpack(each.call).operation for each in (mine, theirs)]
+    return mine.number == theirs.number and mine.call != theirs.call and not {*calls} & {*_PAIRS}
+
+
 def dispute(
     rank: int, mine: Header, other: int, theirs: Header, past: Mapping[int, Signature]
 ) -> ConfigurationError:
