@@ -272,8 +272,7 @@ class Connections:
                 peers=self.peers,
             )
         self.equality = EqualityCheck(self._rank, self.optimizer, communication, step, self.executor)
-        one_model = self.optimizer.buffer_policy != LocalBuffers() and communication.size > 1
-        self._syncs = one_model and bool(self.executor.state_arrays())
+        self._syncs = self.optimizer.buffer_policy != LocalBuffers() and communication.size > 1
         self._first_step, self._agreed = None, None
 
     def _base(self) -> Optimizer:
@@ -349,7 +348,15 @@ class Connections:
             return
         assert self.communication is not None
         arrays, moving = self.executor.state_arrays(), self.executor.moving
+        if not (arrays or moving):
+            return
         late = moving.difference(rule.moving)
+        if new := late.difference(arrays):
+            raise ConfigurationError(
+                f"the model's buffer {min(new)!r} was registered in training, and passes changed it before "
+                f"step {step}: agents exchange the buffers that a model has when they begin, so register it "
+                "where the model is made"
+            )
         if self._first_step is None:
             self._first_step = step
         elif self._first_step < step and (late or self._agreed != self.executor.frozen_statistics):

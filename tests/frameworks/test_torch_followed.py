@@ -7,7 +7,7 @@ import networkx
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import prune
+from torch.nn.utils import parametrize, prune
 
 import d5ray as d5
 from tests.distributed.every_optimizer import EVERY, GOSSIP, SERVERED
@@ -95,6 +95,19 @@ class HookThatTakes(Net):
         self.back.bias.register_post_accumulate_grad_hook(take)  # type: ignore[no-untyped-call]
 
 
+class HookThatPuts(Net):
+    """`grad.data` is the memory of the gradient that is exchanged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        def put(tensor: torch.Tensor) -> None:
+            assert tensor.grad is not None
+            tensor.grad.data = 0.5 * tensor.grad.data
+
+        self.back.weight.register_post_accumulate_grad_hook(put)  # type: ignore[no-untyped-call]
+
+
 class NegativeZero(Net):
     """A gradient of -0.0 is one: momentum goes on, and weights decay."""
 
@@ -130,6 +143,50 @@ def put_parameter(module: nn.Module, step: int) -> None:
     back.weight = nn.Parameter(0.5 * back.get_parameter("weight").detach())
 
 
+def put_module(module: nn.Module, step: int) -> None:
+    if step == 2:
+        head = nn.Linear(6, 3)
+        head.load_state_dict(
+            {name: -each for name, each in module.get_submodule("head").state_dict().items()}
+        )
+        module.head = head
+
+
+def add_parameter(module: nn.Module, step: int) -> None:
+    if step == 2:
+        parametrize.register_parametrization(module.get_submodule("head"), "weight", Stretched())
+
+
+class Stretched(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.by = nn.Parameter(torch.full((4,), 0.9))
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        return weight * self.by.mean()
+
+
+def append(module: nn.Module, step: int) -> None:
+    if step == 2:
+        module.get_submodule("more").append(nn.Parameter(torch.full((6,), 0.5)))  # type: ignore[operator]
+
+
+class Growing(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = nn.ParameterList()
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        scores = super().forward(inputs)
+        for each in self.more:
+            scores = scores * (1 + each.mean())
+        return scores
+
+
+def round_to_halves(module: nn.Module, step: int) -> None:
+    module.half().float()
+
+
 def pruned(module: nn.Module, step: int) -> None:
     if step == 2:
         prune.random_unstructured(module.get_submodule("back"), "weight", 0.5)  # type: ignore[no-untyped-call]
@@ -153,8 +210,13 @@ CHANGES: dict[str, tuple[Any, Act | None, bool]] = {
     "data after a step": (Net, put_data, False),
     "in place after a step": (Net, change_in_place, False),
     "a new parameter after a step": (Net, put_parameter, True),
+    "another module after a step": (Net, put_module, True),
+    "a parametrization after a step": (Net, add_parameter, True),
+    "one more parameter after a step": (Growing, append, True),
+    "converted and back after a step": (Net, round_to_halves, False),
     "pruned after a step": (Net, pruned, False),
     "a hook that takes a gradient": (HookThatTakes, None, False),
+    "a hook that puts a gradient's data": (HookThatPuts, None, False),
     "a gradient of negative zero": (NegativeZero, None, False),
 }
 
@@ -248,6 +310,12 @@ def test_signs_are_refused_where_they_would_move_what_no_pass_uses(
         trained(Net(), d5.optimizers.SGD(0.1), agents=3, distributed=rule, topology=d5.topologies.Ring(3))
 
 
+class Expanded(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head.weight = nn.Parameter(torch.ones(1, 6).expand(3, 6))
+
+
 class InPlace(Net):
     def before(self) -> None:
         self.back.weight.data.clamp_(-0.3, 0.3)
@@ -267,6 +335,7 @@ REFUSED: dict[str, tuple[Any, Act | None, Any, dict[str, Any], str]] = {
         Net, shrink, None, {},
         r"'back.weight' was \(6, 4\).*is \(5, 4\)",
     ),
+    "elements in one place": (Expanded, None, None, {}, "'head.weight'.*18 elements in the memory of 6"),
     "another type": (Net, widen, None, {}, "torch.float64"),
     "data at servers": (Clamped, None, None, SERVED, "'back.weight'.*parameter servers hold"),
     "in place at servers": (InPlace, None, None, SERVED, "in its forward pass.*parameter servers hold"),

@@ -211,6 +211,42 @@ def test_buffers_that_begin_to_change_later_are_those_of_ddp(agents: int, real: 
         check_same({name: found[name]}, {name: expected[name]})
 
 
+class OwnAssignment(Centred):
+    """A module's own `__setattr__` may keep something else than what is assigned."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        plain_tensor = isinstance(value, Tensor) and not isinstance(value, nn.Parameter)
+        super().__setattr__(name, value.clone() if plain_tensor else value)
+
+
+def test_buffers_are_followed_whatever_assigning_does() -> None:
+    own, of_torch = RULES["momentum"]
+    found, batches, _ = trained(OwnAssignment, own, agents=3, steps=4)
+    check_same({"mean": found["mean"]}, {"mean": plain(OwnAssignment, of_torch, batches)["mean"]})
+
+
+class RegisteredLate(Centred):
+    def forward(self, inputs: Tensor) -> Tensor:
+        scores: Tensor = super().forward(inputs)
+        if hasattr(self, "late") and self.training:
+            self.get_buffer("late").add_(scores.detach().mean(0))
+        return scores
+
+
+def test_a_buffer_that_is_registered_later_is_refused_by_name_where_passes_change_it() -> None:
+    """Several agents exchange what is there when they begin; one agent trains with it as PyTorch does."""
+
+    def act(module: nn.Module, step: int) -> None:
+        if step == 2:
+            module.register_buffer("late", torch.zeros(3))
+
+    own, of_torch = RULES["momentum"]
+    found, batches, _ = trained(RegisteredLate, own, act=act)
+    check_same({"late": found["late"]}, {"late": plain(RegisteredLate, of_torch, batches, act=act)["late"]})
+    with pytest.raises(d5.D5Error, match="buffer 'late' was registered in training"):
+        trained(RegisteredLate, own, agents=3, act=act)
+
+
 class LateOnSome(Late):
     def counts(self, inputs: Tensor) -> bool:
         return bool(inputs[0, 0] > 0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -51,6 +51,10 @@ class ModuleBuffers:
         gathered = frozenset[str]().union(*(own for _, own in self._gathered))
         self._read = {name: b for name, b in self.named.items() if name not in gathered}
         self._moving: set[str] = set()
+        self._module = module
+        self._registers = [each._buffers for each in parts.values()]
+        self._counts = [*map(len, self._registers)]
+        self._late: dict[str, tuple[torch.Tensor, int]] = {}  # registered in training, with their versions
 
     def note_versions(self) -> None:
         """Take notice of the buffers as they are now, before training."""
@@ -70,7 +74,25 @@ class ModuleBuffers:
     def moving(self) -> frozenset[str]:
         """The buffers that passes have changed and may read in training."""
         self._note_moving()
-        return frozenset(self._moving) | self.frozen_statistics
+        return frozenset(self._moving) | self.frozen_statistics | self._late_moving()
+
+    def _late_moving(self) -> set[str]:
+        """The buffers that were registered after agents began, and that passes have changed since."""
+        if [*map(len, self._registers)] == self._counts and not self._late:
+            return set()
+        found = {
+            f"{path}.{key}".removeprefix("."): buffer
+            for path, part in self._module.named_modules()
+            for key, buffer in part._buffers.items()
+            if not isinstance(part, _NormBase) and buffer is not None
+        }
+        new = {name: (each, each._version) for name, each in found.items() if name not in self.named}
+        before, self._late = self._late, new | {name: self._late[name] for name in new if name in self._late}
+        return {
+            name
+            for name, (buffer, version) in before.items()
+            if name in found and (found[name] is not buffer or found[name]._version != version)
+        }
 
     @property
     def frozen_statistics(self) -> frozenset[str]:
@@ -87,12 +109,15 @@ class ModuleBuffers:
     def adopt(self) -> None:
         """Copy back what the module has put in a buffer's place: `self.mean = ...` makes another tensor."""
         for owner, key, buffer in self._places:
-            found = getattr(owner, key)
+            found: Any = getattr(owner, key, None)
             if found is not buffer:
                 _check_alike(key, buffer, found)
                 with torch.no_grad():
                     buffer.copy_(found)
-                setattr(owner, key, buffer)
+                if isinstance(owner._buffers, dict):  # whatever the module's own __setattr__ does
+                    owner._buffers[key] = buffer
+                else:
+                    setattr(owner, key, buffer)
 
 
 def _check_alike(key: str, buffer: torch.Tensor, found: object) -> None:

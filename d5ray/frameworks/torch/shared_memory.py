@@ -74,6 +74,16 @@ def _check_beside(
     modules: list[nn.Module], laid: Mapping[str, torch.Tensor]
 ) -> dict[int, list[tuple[str, torch.Tensor]]]:
     """Raise for tensors and arrays in the memory of others; what modules have registered, by its memory."""
+    for name, each in laid.items():
+        if not (each.requires_grad and has_memory(each)):
+            continue
+        reached = 1 + sum((size - 1) * step for size, step in zip(each.shape, each.stride(), strict=True))
+        if reached < each.numel():
+            raise ConfigurationError(
+                f"{name!r} of the model has {each.numel()} elements in the memory of {reached}, as expand() "
+                "gives them, and no optimizer of PyTorch's changes such a tensor: keep the smaller one as "
+                "the parameter, and expand it in forward"
+            )
     named = {id(each): (name, each) for name, each in laid.items()}
     for module in modules:
         for name, each in (*module.named_parameters(), *module.named_buffers()):

@@ -124,6 +124,8 @@ class TrainedTensors:
                     torch.view_as_complex, (values[name], self._views[at])
                 )
                 tensor.data, tensor.grad = self._values[name], self._views[at]
+        self._places = [view.detach() for view in self._views]  # `view.data` may be put anew, as by half()
+        self._view_addresses = [*map(ADDRESS, self._views)]
         for view, name, first_element in self._kept_views:
             whole = self._values[name]
             at_element = whole.storage_offset() + first_element
@@ -174,6 +176,11 @@ class TrainedTensors:
             or not all(map(IS_DENSE, tensors))
         ):
             return False
+        owners, keys, parts = self._parts
+        if [*map(len, self._registers)] != self._counts or not all(
+            map(is_, map(dict.get, owners, keys), parts)
+        ):
+            return False
         owners, keys, frozen = self._frozen
         same = not frozen or all(map(is_, map(dict.get, owners, keys), frozen))
         return self.released or (same and not any(map(IS_TRAINED, frozen)))
@@ -215,6 +222,18 @@ class TrainedTensors:
             known = owner._parameters
             parameters = known if isinstance(known, dict) else {key: tensor}
             (held if id(tensor) in own else frozen).append((parameters, key, tensor))
+        modules = [each for whole in self._modules.values() for each in whole.modules()]
+        self._registers = [
+            known
+            for each in modules
+            for known in (each._modules, each._parameters)
+            if isinstance(known, dict)
+        ]
+        self._counts = [*map(len, self._registers)]
+        registers: list[Any] = [each._modules for each in modules]
+        scripted = not all(isinstance(each, dict) for each in registers)
+        parts = [(known, key, part) for known in registers for key, part in known.items()]
+        self._parts = _columns([] if scripted else parts)
         # By columns: after a pass, what Python does in loops of its own costs ten times what C's loops do.
         self._held = _columns(held)
         self._addresses = [*map(ADDRESS, self._held[2])]
@@ -232,6 +251,9 @@ class TrainedTensors:
         if self.holder:
             self.adopt()
             self._sum = float(flat.sum())
+        if [*map(ADDRESS, self._views)] != self._view_addresses:
+            for view, place in zip(self._views, self._places, strict=True):
+                view.data = place
         gradients.fill_(NO_GRADIENT)
         if self._moved or not all(map(is_, map(GRADIENT, self.tensors), self._views)):
             for at, (tensor, view) in enumerate(zip(self.tensors, self._views, strict=True)):
@@ -247,7 +269,8 @@ class TrainedTensors:
     def gather(self, loss: torch.Tensor) -> None:
         """Have all gradients in their places in the flat buffer, after the backward pass of a loss."""
         firsts = self._first_words()
-        if self._mark not in firsts and all(map(is_, map(GRADIENT, self.tensors), self._views)):
+        in_place = [*map(ADDRESS, self._views)] == self._view_addresses
+        if in_place and self._mark not in firsts and all(map(is_, map(GRADIENT, self.tensors), self._views)):
             self.unused = ()
             return
         missing, marked = [], []
@@ -255,7 +278,7 @@ class TrainedTensors:
             if (own := tensor.grad) is None:  # it got none, or its own hook took it away
                 self._gradients[self._slots[at].name].fill_(NO_GRADIENT)
                 missing.append(at)
-            elif own is not view:
+            elif own is not view or view.data_ptr() != self._view_addresses[at]:
                 self.gather_one(at)
             elif firsts[at] == self._mark and view.numel():
                 marked.append(at)
@@ -279,7 +302,12 @@ class TrainedTensors:
     def gather_one(self, index: int) -> None:
         """Have one parameter's gradient in its place, as soon as it is complete."""
         tensor, view = self.tensors[index], self._views[index]
-        if (own := tensor.grad) is not None and own is not view:
+        if (own := tensor.grad) is None:
+            return
+        if own is view and view.data_ptr() != self._view_addresses[index]:  # a hook has put `grad.data` anew
+            own = view.detach()
+            view.data = self._places[index]
+        if own is not view:
             torch.add(_dense(own), 0.0, out=view)
             tensor.grad = view
 
@@ -294,7 +322,7 @@ def _numbers_at(words: torch.Tensor, places: torch.Tensor) -> Any:
     return words[places].tolist()
 
 
-def _columns(rows: list[tuple[Any, str, torch.Tensor]]) -> tuple[list[Any], list[str], list[torch.Tensor]]:
+def _columns(rows: list[tuple[Any, str, Any]]) -> tuple[list[Any], list[str], list[Any]]:
     return [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
 
 
