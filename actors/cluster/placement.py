@@ -149,11 +149,14 @@ class Reservation:
 NOTHING: Final = Reservation()
 
 
-def reserve(agents: int, reserved: Reservation) -> PlacementGroup | None:
-    """Room for all agents at once, or `PlacementError` that says how many the cluster can place."""
-    if not reserved.resources:
-        return None
-    nodes = session.guarded(lambda: [node["Resources"] for node in ray.nodes() if node["Alive"]])
+def _nodes() -> list[Mapping[str, float]]:
+    """What the nodes of the cluster have, which Ray asks its head for."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def places_of(agents: int, reserved: Reservation) -> int:
+    """The number of such agents that the cluster can place; `PlacementError` if that is too few."""
+    nodes = session.guarded(_nodes)
     places = sum(map(reserved.places, nodes))
     if places < agents:
         less = " or gpus_per_agent (with 0.5 two share a GPU)" if reserved.gpus else ""
@@ -163,14 +166,22 @@ def reserve(agents: int, reserved: Reservation) -> PlacementGroup | None:
             f"the experiment has {agents}: set agents={max(places, 1)}, or a smaller cpus_per_agent{less}, "
             "or add nodes"
         )
+    return places
+
+
+def reserve(agents: int, reserved: Reservation) -> PlacementGroup | None:
+    """Room for all agents at once, or `PlacementError` that says how many the cluster can place."""
+    if not reserved.resources:
+        return None
+    places_of(agents, reserved)
     asked = _Asked([reserved.resources] * agents)
     try:
         if not asked.granted():
             raise PlacementError(
                 f"the Ray cluster made no room for {agents} agents of {reserved} each within "
                 f"{PLACEMENT_SECONDS:g} s, since other jobs, actors and tasks have it ("
-                f"{session.guarded(lambda: reserved.shared(nodes, agents))}): end them or wait for them, set "
-                "fewer agents or a smaller cpus_per_agent, or add nodes"
+                f"{session.guarded(lambda: reserved.shared(_nodes(), agents))}): end them or wait for them, "
+                "set fewer agents or a smaller cpus_per_agent, or add nodes"
             )
     except BaseException:
         asked.withdraw()

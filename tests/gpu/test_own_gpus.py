@@ -148,7 +148,7 @@ def test_servers_die_and_agents_on_gpus_go_on(two_gpus: Head, tmp_path: Path) ->
 def test_trials_that_no_node_has_gpus_for_are_refused(two_gpus: Head, tmp_path: Path) -> None:
     """One that takes three of two is refused as a whole, before any starts."""
     refused = printed(SEARCHED, two_gpus, tmp_path / "three", "3")["error"]
-    assert "2 CPUs and 2 GPUs, the agents of a trial take 0.25 CPU and 3 GPU" in refused
+    assert "can place 0 agents of 0.25 CPU and 3 GPU each (its nodes have 2 CPUs and 2 GPUs)" in refused
 
 
 def test_room_is_counted_by_what_is_scarce() -> None:

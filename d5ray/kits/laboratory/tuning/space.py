@@ -71,7 +71,7 @@ def largest(recipe: Recipe, space: Mapping[str, Any]) -> list[Experiment]:
     """Trials of which one takes as much room as any does."""
     varied: list[dict[str, Any]] = [{}]
     for key in SIZES:
-        values = search.choices(space.get(key))
+        values = _choices(space.get(key))
         bound = getattr(space.get(key), "upper", None)  # of a domain of numbers
         values += [] if bound is None else [bound - 1 if isinstance(bound, int) else bound]
         varied += [{key: value} for value in values]
@@ -100,8 +100,13 @@ def _check_key(recipe: Recipe, key: object) -> None:
         )
 
 
+def _choices(domain: Any) -> list[Any]:
+    """The values of a domain; none where it has too many."""
+    return list(domain["grid_search"] if isinstance(domain, Mapping) else getattr(domain, "categories", ()))
+
+
 def _drawn(domain: Any) -> Any:
-    values = search.choices(domain)
+    values = _choices(domain)
     return values[0] if values else domain.sample()
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from d5ray.actors.cluster.placement import Reservation, reservation_of
 from d5ray.actors.group.training import TrainingRun
 from d5ray.actors.launch import launch
 from d5ray.actors.session import session
@@ -21,8 +20,7 @@ from d5ray.kits.laboratory.repeats import seeds as several
 from d5ray.kits.laboratory.repeats.series_folder import KeptSeries
 from d5ray.kits.laboratory.tuning import search
 from d5ray.kits.laboratory.tuning import space as spaces
-from d5ray.kits.laboratory.tuning.training import OneTraining
-from d5ray.kits.laboratory.tuning.trial_runs import RecipeRuns
+from d5ray.kits.laboratory.tuning.trial_runs import OneTraining, RecipeRuns
 from d5ray.kits.laboratory.tuning.tuned import TrialOutcome, Tuned, best_of, table_of
 from d5ray.metrics.judge.criteria import Metric, as_criterion
 from d5ray.metrics.judge.run_series import TUNING
@@ -89,24 +87,22 @@ def tune(
     session.connect(
         address, cpus=int(-(-cpus // 1)), metadata={"recipe": found.name, "task": "tune"}, quiet=True
     )
-    gpus = max((each.agents or 1) * reservation_of(each).gpus for each in largest)
     kept = KeptSeries(found, TUNING, [found.made().seed])
     told = (lambda _: None) if quiet else _told
     runs = RecipeRuns(found, quantity, by, kept.series.name, runs_root().resolve())
     mode = "min" if quantity.direction == "min" else "max"
     try:
         told(f"{kept.series.name}: {trials} trials")
-        reserved = Reservation(1.0) if runs.waits else Reservation(cpus, gpus)
         interrupted = kept.series.folder / "tune" / "interrupted"
         tried = search.search(
             partial(OneTraining, runs, interrupted), space,
-            search.resources(reserved, in_process=runs.waits), interrupted, metric=runs.metric, mode=mode,
+            search.resources(largest, in_process=runs.waits), interrupted, metric=runs.metric, mode=mode,
             num_samples=trials, search_alg=searcher, scheduler=scheduler, reuse_actors=runs.waits,
         )  # fmt: skip
     except BaseException as error:
         _abandon(kept, error)
         raise
-    outcomes = [_outcome(*each, runs) for each in tried]
+    outcomes = [_outcome(each, runs) for each in tried]
     for number, each in enumerate(outcomes):
         if each.value is None or each.status not in ("completed", "interrupted"):
             told(f"trial {number} failed ({_words(each.settings)}): {each.reason}")
@@ -167,9 +163,11 @@ def _fresh(recipe: Recipe, count: int) -> Recipe:
     return fresh
 
 
-def _outcome(settings: Mapping[str, Any], name: str, error: str, runs: RecipeRuns) -> TrialOutcome:
+def _outcome(trial: Any, runs: RecipeRuns) -> TrialOutcome:
     """A trial as its run tells of it; of one that has none, as Ray Tune does."""
-    name = name or _run_with(settings, runs)
+    settings = dict(trial.config)
+    error = "" if trial.error is None else first_line(getattr(trial.error, "cause", trial.error))
+    name = (trial.metrics or {}).get(search.RUN) or _run_with(settings, runs)
     if not name:
         return TrialOutcome(settings, "", "failed", None, None, error or "it did not begin")
     run = Run(runs.root / name)
