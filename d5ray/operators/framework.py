@@ -25,12 +25,14 @@ FRAMEWORKS = {  # imported when asked for
     "torch": ("d5ray.frameworks.torch.framework", "TorchFramework"),
     "tensorflow": ("d5ray.frameworks.tensorflow.framework", "TensorFlowFramework"),
     "cupy": ("d5ray.frameworks.arrays.framework", "CuPyFramework"),
+    "jax": ("d5ray.frameworks.jax.framework", "JaxFramework"),
 }
 PACKAGES = {
     "numpy": "pip install numpy",
     "torch": "pip install torch",
     "tensorflow": "pip install 'd5ray[tensorflow]'",
     "cupy": "pip install 'd5ray[cuda]'",
+    "jax": "pip install 'd5ray[jax]'",
 }
 
 
@@ -139,7 +141,7 @@ class Framework(ABC):
 def framework_of(arrays: Sequence[Tensor | None]) -> Framework:
     """The framework whose arrays these are. Raises `ConfigurationError` where that is none, or not one."""
     given = [array for array in arrays if array is not None]
-    roots = {type(array).__module__.partition(".")[0] for array in given}
+    roots = {type(array).__module__.partition(".")[0].removesuffix("lib") for array in given}  # of jaxlib
     if len(roots) != 1 or not roots <= FRAMEWORKS.keys():
         found = ", ".join(sorted({f"{type(array).__module__}.{type(array).__name__}" for array in given}))
         raise ConfigurationError(

@@ -188,17 +188,97 @@ def test_a_network_of_one_size_of_batch_says_so() -> None:
         bench(own, 2)
 
 
-def test_a_network_of_jax_is_refused_by_name(tmp_path: Path) -> None:
-    """Which also has a class called nn.Module."""
-    pytest.importorskip("flax", reason="Flax is not installed")
-    file = tmp_path / "of_flax.py"
-    file.write_text(
-        "from flax import linen as nn\n\nmade = nn.Dense(3)\n\nclass Net(nn.Module):\n    pass\n\n"
-        "def make():\n    return Net()\n"
-    )
-    for name, kind in (("made", "Dense"), ("Net", "Net"), ("make", "Net")):
-        with pytest.raises(ConfigurationError, match=rf"{name} is a {kind} of JAX.*not measured.*of PyTorch"):
-            Asked(f"{file}:{name}", "8").found()
-    network = Asked("lenet").found()
-    with pytest.raises(ConfigurationError, match="'jax': known: cupy, numpy, tensorflow, torch"):
-        NetworkBench(network=network, frameworks=("jax",))
+OF_JAX = """
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import torch
+from flax import linen, nnx
+
+torch.manual_seed(0)
+TORCH = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 5))
+WEIGHTS = [jnp.asarray(each.detach().numpy()) for each in TORCH.parameters()]
+
+
+def hidden(w, b, v, c, x):
+    return jax.nn.relu(x @ w.T + b) @ v.T + c
+
+
+class Nnx(nnx.Module):
+    def __init__(self, rngs):
+        self.weights = nnx.data([nnx.Param(each) for each in WEIGHTS])
+
+    def __call__(self, x):
+        return hidden(*[each[...] for each in self.weights], x)
+
+
+class Linen(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return hidden(*[self.param(str(at), lambda _, w=w: w) for at, w in enumerate(WEIGHTS)], x)
+
+
+class Eqx(eqx.Module):
+    weights: list
+
+    def __call__(self, x):
+        return hidden(*self.weights, x)
+
+
+def made(key):
+    return Eqx(list(WEIGHTS))
+
+
+class Tokens(nnx.Module):
+    def __init__(self, rngs):
+        self.embedded = nnx.Embed(11, 5, rngs=rngs)
+
+    def __call__(self, tokens):
+        return self.embedded(tokens)
+
+
+pair = (lambda key: list(WEIGHTS), lambda weights, x: hidden(*weights, x))
+"""
+
+
+@pytest.fixture
+def of_jax(tmp_path: Path) -> str:
+    for package in ("flax", "equinox"):
+        pytest.importorskip(package, reason="d5ray[jax] is not installed")
+    path = tmp_path / "of_jax.py"
+    path.write_text(OF_JAX)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["Nnx", "Linen", "made", "pair"])
+def test_a_model_of_jax_is_measured_at_the_numbers_of_pytorch(name: str, of_jax: str) -> None:
+    """A class, a function that makes one, a pair of functions: its output, and in training its loss."""
+    x = np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32)
+    labels = np.arange(6) % 5
+    for wanted in (None, labels):
+        found = []
+        for model, framework in ((name, "jax"), ("TORCH", "torch")):
+            own = Asked(f"{of_jax}:{model}", "8", None, wanted is not None).found()
+            found.append(np.asarray(own.call(framework, "cpu", 1, 0, {"input": x}, wanted)()))
+            made = bench(own, 6, frameworks=(framework,), training=wanted is not None)
+            assert {row["level"] for row in rows(made, framework)} == {1}
+        np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
+
+
+def test_a_model_of_jax_may_take_tokens(of_jax: str) -> None:
+    """Which are drawn as such."""
+    own = Asked(f"{of_jax}:Tokens", "7").found()
+    (problem,) = bench(own, 3, frameworks=("jax",)).problems()
+    assert problem.inputs["input"] == d5.TensorDescriptor("int64", (3, 7))
+    assert problem.describe()["output"] == [3, 7, 5]
+
+
+def test_jax_runs_its_own_models_alone(of_jax: str) -> None:
+    """They are refused under others, and other networks under JAX, by name."""
+    own, lenet = Asked(f"{of_jax}:Nnx", "8").found(), Asked("lenet").found()
+    with pytest.raises(ConfigurationError, match=r"Nnx is a model of jax .* leave torch out"):
+        bench(own, frameworks=("jax", "torch"))
+    with pytest.raises(ConfigurationError, match=r"lenet is no model of JAX.* leave jax out"):
+        bench(lenet, frameworks=("torch", "jax"))
+    with pytest.raises(ConfigurationError, match="Nnx does not say what it takes: say by --shape"):
+        Asked(f"{of_jax}:Nnx").found()

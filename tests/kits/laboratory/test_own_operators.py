@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
 from d5ray.actors.executors.operator_executor import OperatorExecutor
 from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.bench.own_operators import OwnOperatorBench, named
 from d5ray.metrics.record.schema import SAMPLES
+from d5ray.operators.framework import class_named
 
 CODE = """
 import numpy as np
@@ -192,13 +194,57 @@ def test_what_cannot_be_measured_is_one_clear_error(
     assert "\n" not in str(found.value)
 
 
-def test_a_function_of_jax_is_refused(tmp_path: Path) -> None:
-    """It takes NumPy's arrays as well, but returns before it has computed."""
-    pytest.importorskip("jax", reason="JAX is not installed")
-    file = tmp_path / "of_jax.py"
-    file.write_text("import jax.numpy as jnp\n\ndef square(x):\n    return jnp.square(x)\n")
-    with pytest.raises(ConfigurationError, match="square is written in jax, whose arrays are not measured"):
-        bench(str(file), "square", "3")
+OF_JAX = """
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+
+def product(a, b):
+    return jnp.tanh(a @ b)
+
+
+def rounded(x):
+    return x.astype(jnp.int32)
+
+
+module = nnx.Linear(3, 4, rngs=nnx.Rngs(0))
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_function_of_jax_is_measured_at_the_numbers_of_pytorch(dtype: str, tmp_path: Path) -> None:
+    """The call gives its output, and in training the gradients of its inputs, when they are computed."""
+    pytest.importorskip("flax", reason="Flax is not installed")
+    (tmp_path / "of_jax.py").write_text(OF_JAX)
+    made = bench(str(tmp_path / "of_jax.py"), "product", "3x4,4x5", training=True, dtype=dtype)
+    assert made.frameworks == ("jax",)
+    random = np.random.default_rng(0)
+    a, b, upstream = (random.standard_normal(size).astype(dtype) for size in ((3, 4), (4, 5), (3, 5)))
+    given = iter([a, b, upstream])
+    jax = class_named("jax").on("cpu")
+    jax.use_threads(1)
+    (problem,) = made.problems()
+    found: Any = problem.call(jax, lambda *_: jax.array(next(given)))()
+    leaves = [torch.tensor(each, requires_grad=True) for each in (a, b)]
+    output = torch.tanh(leaves[0] @ leaves[1])
+    expected = [*torch.autograd.grad(output, leaves, torch.tensor(upstream)), output.detach()]
+    for own, other in zip(found, expected, strict=True):
+        assert own.dtype == dtype
+        np.testing.assert_allclose(jax.numbers(own), other, rtol=1e-5, atol=1e-6)
+
+
+def test_what_jax_cannot_do_is_one_clear_error(tmp_path: Path) -> None:
+    """A module, whose parameters a call does not give; no gradient; an operator of d5ray's."""
+    pytest.importorskip("flax", reason="Flax is not installed")
+    (tmp_path / "of_jax.py").write_text(OF_JAX)
+    file = str(tmp_path / "of_jax.py")
+    with pytest.raises(
+        ConfigurationError, match=r"nothing tells which framework.* a Linear: give a function that calls it"
+    ):
+        bench(file, "module", "2x3")
+    with pytest.raises(ConfigurationError, match="it has no gradient"):
+        bench(file, "rounded", "3:int64", training=True)
 
 
 def test_what_is_not_there_is_one_clear_error(tmp_path: Path, file: str) -> None:

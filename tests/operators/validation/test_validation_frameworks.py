@@ -110,6 +110,26 @@ def test_tensorflow_is_differentiated_by_a_tape() -> None:
     assert d5.operators.check_repeatability(tf.nn.relu, [x], runs=3).bitwise
 
 
+def test_jax_is_differentiated_by_its_vector_jacobian_products() -> None:
+    """Passes in float64 though it is given float32, beside an integer output; a planted error is found."""
+    jax = pytest.importorskip("jax")
+    x, w = (jax.random.normal(jax.random.key(seed), (3, 3)) for seed in (1, 2))
+    both = d5.operators.check_gradient(
+        lambda x, w, n: (jax.nn.softmax(x @ w), n + 1), [x, w, jax.numpy.arange(3)]
+    )
+    assert both.passed and both.skipped == (2,)
+
+    @jax.custom_vjp  # type: ignore[untyped-decorator]
+    def wrong(x: Any) -> Any:
+        return x**2
+
+    wrong.defvjp(lambda x: (x**2, x), lambda x, upstream: (upstream * 2.02 * x,))
+    with pytest.raises(ValidationError, match="is WRONG"):
+        d5.operators.check_gradient(wrong, [x])
+    assert d5.operators.check_forward(jax.nn.relu, [x], lambda x: np.maximum(x, 0)).passed
+    assert framework_of([x]).name == "jax"
+
+
 def test_cupy_is_checked_on_its_gpu() -> None:
     cupy = pytest.importorskip("cupy")
     try:
@@ -127,7 +147,7 @@ def test_the_framework_is_that_of_the_arrays() -> None:
         framework_of([np.ones(1), torch.ones(1)])
     with pytest.raises(ConfigurationError, match="did you mean 'torch'"):
         class_named("pytorch")
-    assert set(FRAMEWORKS) == {"numpy", "torch", "tensorflow", "cupy"}
+    assert set(FRAMEWORKS) == {"numpy", "torch", "tensorflow", "cupy", "jax"}
 
 
 def test_a_missing_framework_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

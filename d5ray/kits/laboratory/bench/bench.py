@@ -20,7 +20,9 @@ from d5ray.recipes.engine.parsing.options import usable_cores
 if TYPE_CHECKING:
     from d5ray.actors.metrics.exporter import MetricsExporter
 
-DEVICES: Final = {"cpu": ("numpy", "torch", "tensorflow"), "cuda": ("torch", "tensorflow", "cupy")}
+DEVICES: Final = {
+    "cpu": ("numpy", "torch", "tensorflow", "jax"), "cuda": ("torch", "tensorflow", "cupy", "jax"),
+}  # fmt: skip
 MOST_PROCESSES, MOST_THREADS = 1000, 4096
 CPUS: Final = 0.125  # of an executor, as Ray counts them: they take turns
 _DRIVER = (Path("/proc/driver/nvidia/gpus"), Path("/dev/nvidia0"))

@@ -1,5 +1,6 @@
 """OwnNetwork: a network by name, an ONNX file or a model of the user's own, as every framework can run it"""
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -22,8 +23,10 @@ from d5ray.operators.loss import Loss
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.losses.mean_squared_error_loss import MeanSquaredErrorLoss
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from d5ray.recipes.engine.parsing.options import usable_cores
 
 BATCH: Final = "batch"
+JAX: Final = "jax"
 IMAGENET: Final = ((3, 224, 224), 1000)
 # Samples and classes that a network by name was published for, where neither is given.
 PUBLISHED: Final[Mapping[str, tuple[tuple[int, ...], int]]] = {
@@ -33,8 +36,8 @@ PUBLISHED: Final[Mapping[str, tuple[tuple[int, ...], int]]] = {
     "resnet50": IMAGENET, "resnet101": IMAGENET, "resnet152": IMAGENET, "vgg11": IMAGENET,
     "mobilenet": IMAGENET,
 }  # fmt: skip
-NATIVE: Final = {"torch": "torch", "keras": "tensorflow"}
-OF_JAX: Final = frozenset({"flax", "equinox", "jax"})
+NATIVE: Final = {"torch": "torch", "keras": "tensorflow", "flax": "jax", "equinox": "jax", "jax": "jax"}
+DRAWN: Final = frozenset({"rngs", "key", "rng"})  # what functions take that make a model of JAX
 
 
 @final
@@ -54,6 +57,7 @@ class OwnNetwork:
     sample: tuple[int, ...]
     classes: int
     output: TensorDescriptor | None  # of a batch; None where there are several
+    taken: str = "float32"  # the type of samples, where there is no Network that says it
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the Network of a name, which every executor makes by itself."""
@@ -79,16 +83,22 @@ class OwnNetwork:
 
     def check(self, framework: str) -> None:
         """Raise `ConfigurationError` where this framework cannot run it."""
+        leave = f"leave {framework} out of --frameworks"
         if self.network is None and framework != self.home:
             raise ConfigurationError(
                 f"{self.name} is a model of {self.home} that cannot be made a Network, so {framework} cannot "
-                f"run it: leave {framework} out of --frameworks"
+                f"run it: {leave}"
+            )
+        if framework == JAX != self.home:
+            raise ConfigurationError(
+                f"{self.name} is no model of JAX, which runs modules of Flax and Equinox, and functions of "
+                f"parameters, and no Network: {leave}"
             )
 
     def inputs(self, batch: int) -> dict[str, TensorDescriptor]:
         """The inputs of a call, by name. Raises `ConfigurationError` for a size that stays open."""
         if self.network is None:
-            return {"input": TensorDescriptor("float32", (batch, *self.sample))}
+            return {"input": TensorDescriptor(self.taken, (batch, *self.sample))}
         named = self.network.inputs
         sizes: dict[Any, int] = {}
         first = next(iter(named.values()))
@@ -225,23 +235,38 @@ class Asked:
 
     def _of_object(self, name: str) -> OwnNetwork:
         model = user_objects.found(self.text, "model.py:Net")
-        if callable(model) and not _in_jax(model) and (isinstance(model, type) or not _home(model)):
+        if callable(model) and _home(model) != JAX and (isinstance(model, type) or not _home(model)):
             model = user_objects.made(model, name)
         if isinstance(model, Network):
             return self._of_network(name, model)
         if not _home(model):
             kind = model.__name__ if isinstance(model, type) else type(model).__name__
-            of = " of JAX, which networks are not measured in" if _in_jax(model) else ""
             raise ConfigurationError(
-                f"{name} is a {kind}{of}: give an nn.Module of PyTorch, a Keras model, a d5ray Network, or a "
-                "class or function that makes one"
+                f"{name} is a {kind}: give an nn.Module of PyTorch, a Keras model, a d5ray Network, a model "
+                "of Flax or Equinox, or a class or function that makes one"
             )
-        if self.shape is None and _home(model) == "torch":
+        if self.shape is None and _home(model) != "tensorflow":
             raise ConfigurationError(
                 f"{name} does not say what it takes: say by --shape how large a sample is, such "
                 "as --shape 3x224x224"
             )
-        return self._of_model(name, model)
+        return self._of_jax(name, model) if _home(model) == JAX else self._of_model(name, model)
+
+    def _of_jax(self, name: str, model: Any) -> OwnNetwork:
+        """A model of JAX, of numbers or else of tokens; what it gives is seen by calling it."""
+        sample = shape_of(self.shape or "")
+        executor = executor_by_name(JAX)(
+            model, {}, sample_shape=sample, classes=1, loss=MeanSquaredErrorLoss(), seed=self.seed,
+            threads=usable_cores(),
+        )  # fmt: skip
+        taken = "float32"
+        try:
+            found = executor.inference(np.zeros((2, *sample), taken))
+        except Exception:  # whatever the user's code raises; as tokens the executor has tried it
+            taken = "int64"
+            found = executor.inference(np.zeros((2, *sample), taken))
+        output = TensorDescriptor(found.dtype, (BATCH, *found.shape[1:]))
+        return OwnNetwork(name, model, None, sample, found.shape[-1] if found.ndim > 1 else 1, output, taken)
 
     def _of_model(self, name: str, model: Any) -> OwnNetwork:
         """A model of a framework, with the Network that it can be made."""
@@ -277,11 +302,14 @@ class Asked:
 
 
 def _home(model: Any) -> str:
+    """The framework of a model, or of the pair of functions (init, apply) that is one of JAX."""
+    pair = (
+        model if isinstance(model, tuple) else (getattr(model, "init", None), getattr(model, "apply", None))
+    )
+    asks = inspect.isfunction(model) and not DRAWN.isdisjoint(inspect.signature(model).parameters)
+    if asks or (len(pair) == 2 and all(map(callable, pair))):
+        return JAX
     return next((NATIVE[each] for each in NATIVE if each in packages_of(model)), "")
-
-
-def _in_jax(model: Any) -> bool:
-    return not OF_JAX.isdisjoint(packages_of(model))
 
 
 def _only(network: Network) -> TensorDescriptor | None:

@@ -9,7 +9,7 @@ from typing import Any, Final, final
 from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.bench import user_objects
 from d5ray.operators.custom.custom_operator import CustomOp
-from d5ray.operators.framework import FRAMEWORKS, Framework
+from d5ray.operators.framework import Framework
 from d5ray.operators.tensors.tensor_descriptor import element_type
 from d5ray.ops.custom.arrays import instance_of
 
@@ -85,11 +85,6 @@ class OwnOperator:
         if asked and not self.calls and self._function is not None:
             return asked  # plain arithmetic
         home = self.home
-        if home and home not in FRAMEWORKS:
-            raise ConfigurationError(
-                f"{self.name} is written in {home}, whose arrays are not measured: give a function of "
-                f"{', '.join(FRAMEWORKS)}"
-            )
         if not home:
             raise ConfigurationError(
                 f"nothing tells which framework's arrays {self.name} takes, a {type(self.thing).__name__}: "

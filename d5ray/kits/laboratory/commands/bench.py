@@ -1,6 +1,7 @@
 """`d5ray bench`: operators at published sizes, and what is the user's own"""
 
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, **options.PLAIN)
 
 Frameworks = Annotated[
-    str, typer.Option(help="Some of torch, tensorflow, numpy, cupy, with commas between them.")
+    str, typer.Option(help="Some of torch, tensorflow, numpy, cupy, jax, with commas between them.")
+]
+OwnFrameworks = Annotated[
+    str | None,
+    typer.Option(
+        help="By default that in which an operator or a model of JAX is written; else torch, of a custom "
+        "operator torch,numpy."
+    ),
 ]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Budget = Annotated[str, typer.Option(help="How long to measure at most: 60s, 5m, 1h.")]
@@ -79,6 +87,8 @@ def bench() -> None:
     measured.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # what TensorFlow says of itself when it is imported
+    # JAX is tried here before Ray's processes start, which are another program at once.
+    warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
 
 
 @_measured
@@ -138,9 +148,7 @@ def operator(
             "measured.",
         ),
     ],
-    frameworks: Annotated[
-        str | None, typer.Option(help="By default each operator's own; a custom operator's: torch,numpy.")
-    ] = None,
+    frameworks: OwnFrameworks = None,
     training: Training = False,
     flops: Annotated[
         list[float] | None,
@@ -183,7 +191,7 @@ def network(
         typer.Argument(
             metavar="MODEL",
             help="A name such as resnet18, an ONNX file, or FILE:NAME of an nn.Module, a Keras model, a "
-            "Network, or of what makes one.",
+            "Network, a model of Flax or Equinox, or of what makes one.",
         ),
     ],
     batch: Annotated[str, typer.Option(metavar="SIZES", help="Samples of a call, such as 1,8,64.")] = "1",
@@ -192,7 +200,7 @@ def network(
         typer.Option(metavar="SHAPE", help="Of a sample, such as 3x224x224, where it is not known."),
     ] = None,
     classes: Annotated[int | None, typer.Option(help="Of a network by name.")] = None,
-    frameworks: Frameworks = "torch",
+    frameworks: OwnFrameworks = None,
     training: Training = False,
     device: Device = "cpu",
     budget: Budget = "5m",
@@ -202,16 +210,18 @@ def network(
 ) -> "Bench":
     """Time a whole network, also under several frameworks.
 
-    A model of PyTorch or Keras runs under its own framework as it is, and as a Network under others.
+    A model of PyTorch or Keras runs under its own framework as it is, and as a Network under others; one of
+    JAX under JAX alone.
     """
     from d5ray.kits.laboratory.bench.own_network import Asked  # noqa: PLC0415 - quick for those who only want help
     from d5ray.kits.laboratory.bench.own_networks import NetworkBench  # noqa: PLC0415
 
+    found = Asked(model, shape, classes, training, seed).found()
     return NetworkBench(
-        network=Asked(model, shape, classes, training, seed).found(),
+        network=found,
         batches=_counts("--batch", batch),
         training=training,
-        frameworks=_listed(frameworks),
+        frameworks=_some("--frameworks", frameworks) or (found.home if found.home == "jax" else "torch",),
         device=device,
         budget_seconds=seconds_of(budget),
         processes=processes,
