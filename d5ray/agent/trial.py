@@ -11,6 +11,7 @@ from d5ray.agent.data import loader_of
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.experiment import Experiment
 from d5ray.failures.program_state import Apart
+from d5ray.frameworks import framework_name
 from d5ray.frameworks.native_optimizers import TorchOptimizer
 from d5ray.frameworks.torch import from_model
 from d5ray.networks.device import CPUDevice
@@ -22,7 +23,7 @@ from d5ray.ops.losses.function_loss import FunctionLoss, ModelLoss
 from d5ray.ops.losses.masked_cross_entropy_loss import MaskedCrossEntropyLoss
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss, check_scores
 from d5ray.training.batches.loader import taken
-from d5ray.training.datasets.dataset import Dataset
+from d5ray.training.datasets.dataset import Dataset, Split
 from d5ray.training.events.event import Event
 from d5ray.training.samplers.shards import Draw, Shards
 from d5ray.training.transformations.composition import shape_after, transformed
@@ -73,8 +74,20 @@ def try_parts(experiment: Experiment, dataset: Dataset) -> None:
 
 
 def _check_labels(experiment: Experiment, dataset: Dataset) -> None:
-    """Raise `ConfigurationError` for labels of the user's that a loss of classes does not take."""
+    """Raise `ConfigurationError` for labels of the user's that a loss does not take."""
     loss, model = experiment.loss, experiment.model
+    split, form = dataset.train, getattr(dataset.train, "form", None)
+    kind = split.labels.dtype if isinstance(split, Split) else getattr(form, "label_type", None)
+    if kind is not None and kind.names is not None:
+        framework = framework_name(experiment.make_executor)
+        own = isinstance(loss, FunctionLoss | ModelLoss) or not type(loss).__module__.startswith("d5ray.")
+        if not own or loss.classifies or framework not in ("torch", "jax", "") or experiment.mesh is not None:
+            raise ConfigurationError(
+                f"the labels of {dataset.name!r} have the parts {', '.join(kind.names)}, loss is {loss!r}, "
+                f"executor {framework!r}: such labels need a loss of your own that does not classify, as a "
+                "function of (output, labels) or loss='model', under PyTorch or JAX, and no mesh"
+            )
+        return
     if not isinstance(loss, OF_CLASSES) or dataset is not experiment.dataset or dataset.train.in_order:
         return
     with Apart()():

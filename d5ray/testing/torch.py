@@ -12,7 +12,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.failures.program_state import as_before
 from d5ray.frameworks.native_optimizers import TorchOptimizer
-from d5ray.networks.executors.trees import mapped
+from d5ray.networks.executors.trees import mapped, unpacked
 from d5ray.ops.losses.function_loss import FunctionLoss
 from d5ray.simulator import simulate
 from d5ray.testing.differences import Arrays, Differences
@@ -159,7 +159,7 @@ def _by_torch(
             inputs, labels, drawn = agent.steps[step]
             rules[rank].zero_grad()
             torch.manual_seed(drawn)
-            given = loss(called(module, mapped(tensor_of, inputs)), tensor_of(labels))
+            given = loss(called(module, mapped(tensor_of, inputs)), mapped(tensor_of, unpacked(labels)))
             found, weight = given if isinstance(given, tuple) else (given, None)
             found.backward()
             weights.append(1.0 if weight is None else float(weight))

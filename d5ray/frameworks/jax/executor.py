@@ -20,7 +20,7 @@ from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.model_calls import checked_weight
 from d5ray.networks.executors.slots import by_name
-from d5ray.networks.executors.trees import mapped
+from d5ray.networks.executors.trees import mapped, unpacked
 from d5ray.operators.loss import Loss
 
 Array = np.ndarray[Any, Any]
@@ -85,7 +85,7 @@ class JaxExecutor(Executor):
                 self._seed,
                 np.uint32(self._passes % MOST_PASSES),
                 self._given(inputs),
-                self._given(labels),
+                self._given(unpacked(labels)),
             )
             for name, view in self._buffers.gradient_views.items():
                 view[...] = gradients[name]
@@ -106,7 +106,7 @@ class JaxExecutor(Executor):
 
     def _judged(self, inputs: Array, labels: Array) -> Judged:
         with self._computing():
-            given, truth = self._given(inputs), self._given(labels)
+            given, truth = self._given(inputs), self._given(unpacked(labels))
             loss, right, weight = self._passes_of.judge(self._trained, self._state, given, truth)
             return float(loss), int(right), None if weight is None else float(weight)
 

@@ -32,7 +32,7 @@ from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.graph_executor import PASS_APART
 from d5ray.networks.executors.slots import Slot, by_name
-from d5ray.networks.executors.trees import mapped
+from d5ray.networks.executors.trees import mapped, unpacked
 from d5ray.operators.loss import Loss
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class TorchExecutor(Executor):
         begin = perf_counter_ns()
         self._generator.manual_seed(self._seed_of(self._passes))
         with torch.enable_grad(), self._precision.computing():
-            given, truth = self._tensors_of(inputs), self._tensor(labels)
+            given, truth = self._tensors_of(inputs), self.truth_of(labels)
             _, loss, self.weight = output_and_loss(self._trained_output, self.loss, given, truth)
         check_differentiable(loss, self.loss)
         self.check_own(loss)
@@ -286,7 +286,7 @@ class TorchExecutor(Executor):
             return evaluated(self._judged, loss, inputs, labels)
 
     def _judged(self, inputs: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> Judged:
-        truth = self._tensor(labels)
+        truth = self.truth_of(labels)
         output, loss, weight = output_and_loss(self.module, self.loss, self._tensors_of(inputs), truth)
         right = right_ones(scores_of(output), truth, self.loss) if self.loss.classifies else 0
         return loss.item(), right, weight
@@ -349,6 +349,10 @@ class TorchExecutor(Executor):
             with torch.set_grad_enabled(self._differentiates):
                 yield
         self._trained.adopt()
+
+    def truth_of(self, labels: np.ndarray[Any, Any]) -> Any:
+        """The labels as a loss gets them: a tensor, or a tree of tensors."""
+        return self._tensors_of(unpacked(labels))
 
     def _tensors_of(self, inputs: Any) -> Any:
         return self._tensor(inputs) if isinstance(inputs, np.ndarray) else mapped(self._tensor, inputs)

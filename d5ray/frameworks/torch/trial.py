@@ -19,7 +19,7 @@ from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.frameworks.torch.model_calls import called, check_differentiable, mean_and_weight, scores_of
 from d5ray.frameworks.torch.modes import evaluating
 from d5ray.frameworks.torch.precision import PassPrecision
-from d5ray.networks.executors.trees import is_inner, mapped
+from d5ray.networks.executors.trees import is_inner, leaves, mapped
 from d5ray.networks.layers.layers import Shape
 from d5ray.operators.loss import Loss
 
@@ -136,7 +136,7 @@ def try_batch(executor: Any, inputs: Any, labels: np.ndarray[Any, Any]) -> None:
     """
     executor = _torch_executor(executor)
     module, loss = executor.module, executor.loss
-    samples, truth = executor._tensors_of(inputs), executor._tensor(labels)
+    samples, truth = executor._tensors_of(inputs), executor.truth_of(labels)
     batch = f"a batch of {len(labels)} sample{'s' if len(labels) > 1 else ''}"
     normalizes = len(labels) == 1 and any(
         isinstance(part, _BatchNorm) and part.training for part in module.modules()
@@ -165,7 +165,9 @@ def try_batch(executor: Any, inputs: Any, labels: np.ndarray[Any, Any]) -> None:
         raise
     except Exception as error:
         shape = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
-        labelled = f"labels {tuple(truth.shape)} of {truth.dtype}"
+        labelled = ", ".join(
+            f"labels{place} {tuple(each.shape)} of {each.dtype}" for place, each in leaves(truth)
+        )
         what = f"the loss, {loss!r}, fails with an output {shape} and {labelled}"
         raise failed(what, error, "mend it, or give labels that it takes") from error
     mean, _ = mean_and_weight(loss, found, truth)

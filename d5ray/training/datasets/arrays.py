@@ -7,7 +7,7 @@ import numpy as np
 
 from d5ray.checks import check_count, check_kind, is_number, shown
 from d5ray.errors import ConfigurationError, DataError
-from d5ray.networks.executors.trees import form_of, leaves, mapped
+from d5ray.networks.executors.trees import form_of, leaves, mapped, packed
 from d5ray.training.datasets.dataset import Dataset, Split, class_names
 from d5ray.training.datasets.numbers import inputs_of, labels_of
 from d5ray.training.datasets.samples import Array, Samples
@@ -35,7 +35,8 @@ def from_arrays(
     Args:
         x: inputs (N, ...); or a dictionary or a tuple of them, for models that take several.
         y: each sample's class, or several a sample, integers; −100 is for labels that the loss ignores. Or
-            targets that are no classes, floating numbers.
+            targets that are no classes, floating numbers. Or a dictionary or a tuple of such, for a loss of
+            your own.
         validation, test: a pair (x, y) of further samples; or a share of these ones, above 0, drawn by
             `split_seed`. Evaluations while the training goes on are on those to validate on, where there are
             any, and the test samples are looked at once, at its end.
@@ -73,7 +74,16 @@ def from_arrays(
 def split_of(prefix: str, pair: Pair) -> Split:
     """A split of anything that holds numbers; the prefix is said before x and y in errors."""
     arrays = iter([inputs_of(f"{prefix}x{place}", each) for place, each in leaves(pair[0])])
-    inputs, labels = mapped(lambda _: next(arrays), pair[0]), labels_of(f"{prefix}y", pair[1])
+    truths = iter([labels_of(f"{prefix}y{place}", each) for place, each in leaves(pair[1])])
+    inputs, parts = mapped(lambda _: next(arrays), pair[0]), mapped(lambda _: next(truths), pair[1])
+    if len(lengths := {len(each) if each.ndim else 0 for _, each in leaves(parts)}) > 1:
+        raise DataError(
+            f"{prefix}y has parts of {sorted(lengths)} samples, expected one number: give each all parts"
+        )
+    try:
+        labels = packed(parts)
+    except TypeError as error:
+        raise DataError(f"{prefix}y: {error}: give them others") from error
     for place, array in ((f"x{place}", each) for place, each in leaves(inputs)):
         for name, each in ((place, array), ("y", labels)):
             if not each.ndim:
@@ -121,6 +131,8 @@ def count_of_classes(splits: Mapping[str, Samples]) -> int:
     """
     train = splits["train"]
     labels = train.labels if isinstance(train, Split) else train.take(np.zeros(1, np.int64))[1]
+    if labels.dtype.kind == "V":
+        return 1
     if labels.dtype.kind == "f":
         return int(np.prod(labels.shape[1:], dtype=int)) or 1
     if not isinstance(train, Split):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from d5ray.checks import check_count, check_kind, check_names
 from d5ray.errors import DataError
-from d5ray.networks.executors.trees import Tree, leaves, mapped
+from d5ray.networks.executors.trees import Tree, leaves, mapped, unpacked
 from d5ray.training.datasets.numbers import PIXELS, place_of
 from d5ray.training.datasets.samples import IGNORED, Labels, Samples, Shape
 
@@ -29,7 +29,8 @@ class Split(Samples):
             pixels, which become float32 when they are drawn, see `ScalePixels`. C-contiguous. Or a
             dictionary or a tuple of such arrays, nested to any depth, of equal N.
         labels: (N,) int64, C-contiguous, each sample's class, >= 0; or (N, ...), several a sample; −100 for
-            those that a loss ignores; or targets that are no classes, such as boxes, (N, ...) float32.
+            those that a loss ignores; or targets that are no classes, such as boxes, (N, ...) float32. Or
+            several of these, as a structured array (N,), see `d5ray.networks.executors.trees`.
 
     Raises:
         DataError: an array has another type, shape or length, or a label is negative.
@@ -48,7 +49,8 @@ class Split(Samples):
     def __post_init__(self) -> None:
         for place, array in leaves(self.inputs):
             _check_array(f"inputs{place}", array, (FLOAT32, INT64, PIXELS))
-        _check_array("labels", self.labels, (INT64, FLOAT32))
+        for place, array in leaves(unpacked(self.labels)):
+            _check_array(f"labels{place}", array, (INT64, FLOAT32), contiguous=not place)
         for place, array in leaves(self.inputs):
             if len(array) != len(self.labels):
                 raise DataError(
@@ -97,8 +99,9 @@ class Split(Samples):
     def add_to(self, digest: "hashlib._Hash", part: str) -> None:
         """Add name, shape, type and bytes of both arrays, in one byte order, to the fingerprint."""
         arrays = [(f"inputs{place}", array) for place, array in leaves(self.inputs)]
-        for field, array in (*arrays, ("labels", self.labels)):
-            little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        truths = [(f"labels{place}", array) for place, array in leaves(unpacked(self.labels))]
+        for field, array in (*arrays, *truths):
+            little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
             digest.update(f"{part}.{field} {little.shape} {little.dtype.str}\n".encode())
             digest.update(little.data)
 
@@ -222,11 +225,13 @@ def class_names(classes: object) -> tuple[str, ...]:
     return check_names("classes", classes, "a tuple of the classes' names, or their number")
 
 
-def _check_array(name: str, array: object, kinds: tuple[np.dtype[Any], ...]) -> None:
+def _check_array(
+    name: str, array: object, kinds: tuple[np.dtype[Any], ...], *, contiguous: bool = True
+) -> None:
     expected = f"a C-contiguous array (N, ...) of {' or '.join(map(str, kinds))}"
     if not isinstance(array, np.ndarray):
         raise DataError(f"{name}: found {type(array).__name__}, expected {expected}: convert with np.asarray")
-    if array.dtype not in kinds or array.ndim < 1 or not array.flags.c_contiguous:
+    if array.dtype not in kinds or array.ndim < 1 or contiguous > array.flags.c_contiguous:
         order = "C-contiguous" if array.flags.c_contiguous else "not C-contiguous"
         raise DataError(
             f"{name}: found {array.shape} of {array.dtype}, {order}, expected {expected}: "

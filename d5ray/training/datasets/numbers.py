@@ -103,8 +103,11 @@ def as_numpy(name: str, given: object) -> Array:
 
 
 def check_labels(name: str, labels: Array, classes: int, numbers: Sequence[int] | Array) -> None:
-    """Raise `DataError` for a label without a class, of these samples; targets that are no classes pass."""
-    if labels.dtype.kind == "f" or not labels.size:
+    """Raise `DataError` for a label without a class, of these samples.
+
+    Targets that are no classes pass, and labels of several parts, of which nobody knows which are classes.
+    """
+    if labels.dtype.kind in "fV" or not labels.size:
         return
     wrong = ((labels < 0) & (labels != IGNORED)) | (labels >= classes)
     if wrong.any():

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, final
 import numpy as np
 
 from d5ray.errors import D5Error, DataError, first_line
-from d5ray.networks.executors.trees import Tree, form_of, is_inner, leaves, mapped
+from d5ray.networks.executors.trees import Tree, form_of, is_inner, leaves, mapped, packed_type, unpacked
 from d5ray.training.datasets.numbers import BROAD, PIXELS, as_numpy, broad, check_labels, first_not_finite
 from d5ray.training.datasets.samples import Array, Labels, OnDemand, Shape
 
@@ -53,10 +53,10 @@ class Leaf:
 @final
 @dataclass(frozen=True)
 class SampleForm:
-    """The form of inputs, a `Leaf` or a tree of them, and of the label, which all samples have."""
+    """The form of inputs and of the label, each a `Leaf` or a tree of them, which all samples have."""
 
     inputs: Tree
-    label: Leaf
+    label: Tree
 
     def __repr__(self) -> str:
         return f"{self.inputs} {self.label}"
@@ -64,16 +64,15 @@ class SampleForm:
     @classmethod
     def of(cls, what: str, raw: Read) -> "SampleForm":
         """The form that this sample has, the first one of these; raises `DataError` for what is no sample."""
-        if is_inner(raw[1]):
-            raise DataError(
-                f"{what}: label of sample 0: found {form_of(raw[1])}, expected one array: name one of them, "
-                "and leave the others to the inputs, which a model may pass on to the loss in its output"
+
+        def formed(part: str, tree: Tree, *, pixels: bool) -> Tree:
+            found = leaves(tree)
+            made = iter(
+                [Leaf.of(f"{what}: {part}{at} of sample 0", each, pixels=pixels) for at, each in found]
             )
-        made = iter(
-            [Leaf.of(f"{what}: inputs{at} of sample 0", each, pixels=True) for at, each in leaves(raw[0])]
-        )
-        inputs = mapped(lambda _: next(made), raw[0])
-        return cls(inputs, Leaf.of(f"{what}: label of sample 0", raw[1], pixels=False))
+            return mapped(lambda _: next(made), tree)
+
+        return cls(formed("inputs", raw[0], pixels=True), formed("label", raw[1], pixels=False))
 
     @classmethod
     def none(cls) -> "SampleForm":
@@ -87,48 +86,48 @@ class SampleForm:
 
     @property
     def label_type(self) -> np.dtype[Any]:
-        """int64 of classes, float32 of other targets."""
-        return self.label.dtype
+        """int64 of classes, float32 of other targets; of a tree of labels that of its structured array."""
+        if isinstance(self.label, Leaf):
+            return self.label.dtype
+        try:
+            return packed_type(mapped(lambda leaf: np.dtype((leaf.dtype, leaf.shape)), self.label))
+        except TypeError as error:
+            raise DataError(f"label: {error}: give them others") from error
 
     def empty(self, count: int) -> tuple[Tree, Labels]:
         """Room for that many samples: inputs (n, ...) and labels (n, ...)."""
-        return mapped(lambda leaf: leaf.empty(count), self.inputs), self.label.empty(count)
+        one = isinstance(self.label, Leaf)
+        labels = self.label.empty(count) if one else np.empty(count, self.label_type)
+        return mapped(lambda leaf: leaf.empty(count), self.inputs), labels
 
     def put(self, what: str, index: int, raw: Read, at: int, inputs: Tree, labels: Labels) -> None:
         """Write a sample into this place of both; raises `DataError`, with its index."""
         if isinstance(self.inputs, Leaf) and not is_inner(raw[0]):
             self.inputs.put(f"{what}: inputs of sample {index}", raw[0], inputs[at : at + 1])
         else:
-            self._put_tree(what, index, raw[0], at, inputs)
-        self.label.put(f"{what}: label of sample {index}", raw[1], labels[at : at + 1], label=True)
+            _put_tree(self.inputs, f"{what}: inputs", index, raw[0], at, inputs)
+        if isinstance(self.label, Leaf) and not is_inner(raw[1]):
+            self.label.put(f"{what}: label of sample {index}", raw[1], labels[at : at + 1], label=True)
+        else:
+            _put_tree(self.label, f"{what}: label", index, raw[1], at, unpacked(labels), label=True)
 
     def put_all(self, raw: Sequence[Read], inputs: Tree, labels: Labels) -> bool:
         """Write these samples at once, where all are arrays of the form; False where they may not be.
 
         Nothing is checked that `put` and `check` do not: who gets False puts one by one.
         """
-        if not raw or not isinstance(self.inputs, Leaf):
+        if not raw or not isinstance(self.inputs, Leaf) or not isinstance(self.label, Leaf):
             return False
         rooms = zip((0, 1), (inputs, labels), strict=True)
         return all(_stacked([each[part] for each in raw], room) for part, room in rooms)
-
-    def _put_tree(self, what: str, index: int, raw: Tree, at: int, inputs: Tree) -> None:
-        given = dict(leaves(raw))
-        expected = leaves(self.inputs)
-        if given.keys() != {place for place, _ in expected}:
-            raise DataError(
-                f"{what}: inputs of sample {index}: found {form_of(raw) or 'one array'}, expected "
-                f"{form_of(self.inputs) or 'one array'} as of sample 0: give all samples the same parts"
-            )
-        for (place, leaf), (_, room) in zip(expected, leaves(inputs), strict=True):
-            leaf.put(f"{what}: inputs{place} of sample {index}", given[place], room[at : at + 1])
 
     def check(
         self, what: str, numbers: Sequence[int] | Array, inputs: Tree, labels: Labels, classes: int
     ) -> None:
         """Raise `DataError` for numbers that are not finite, and for labels without a class."""
         arrays = [(f"inputs{place}", array) for place, array in leaves(inputs)]
-        for part, array in (*arrays, ("label", labels)):
+        truths = [(f"label{place}", array) for place, array in leaves(unpacked(labels))]
+        for part, array in (*arrays, *truths):
             if array.dtype.kind == "f" and (wrong := first_not_finite(array)) is not None:
                 at, *inner = np.unravel_index(wrong, array.shape)
                 place = str([int(each) for each in inner]) if inner else ""
@@ -163,6 +162,20 @@ class FormedSamples(OnDemand):
         digest.update(f"{part} {self._told()} {len(self)} {self.form}\n".encode())
         for _, array in leaves(self._looked_at()):
             digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
+
+
+def _put_tree(
+    form: Tree, what: str, index: int, raw: Tree, at: int, rooms: Tree, *, label: bool = False
+) -> None:
+    """Write the parts of a sample's inputs, or of its label, into this place of their rooms."""
+    given, expected = dict(leaves(raw)), leaves(form)
+    if given.keys() != {place for place, _ in expected}:
+        raise DataError(
+            f"{what} of sample {index}: found {form_of(raw) or 'one array'}, expected "
+            f"{form_of(form) or 'one array'} as of sample 0: give all samples the same parts"
+        )
+    for (place, leaf), (_, room) in zip(expected, leaves(rooms), strict=True):
+        leaf.put(f"{what}{place} of sample {index}", given[place], room[at : at + 1], label=label)
 
 
 def _stacked(values: list[Any], room: Array) -> bool:

@@ -14,7 +14,7 @@ from d5ray.networks.executors.trees import Tree, leaves
 
 Shape = tuple[int, ...]  # or a tree of such, where inputs are one of arrays
 Array = np.ndarray[Any, Any]
-Labels = npt.NDArray[Any]  # int64 of classes, or float32 of other targets
+Labels = npt.NDArray[Any]  # int64 of classes, float32 of other targets, or a structured array of a tree
 Indices = npt.NDArray[np.int64]
 IGNORED = -100  # a label that counts for nothing where the loss says so, as PyTorch has it
 
@@ -84,7 +84,9 @@ def check_taken(samples: Samples, taken: object, count: int) -> tuple[Tree, Labe
     inputs, labels = taken
     shapes = dict(leaves(samples.sample_shape))
     arrays = [(f"inputs{place}", each, shapes.get(place), kinds) for place, each in leaves(inputs)]
-    for what, array, shape, allowed in (*arrays, ("labels", labels, None, ("int64", "float32"))):
+    structured = getattr(getattr(labels, "dtype", None), "names", None) is not None
+    truths = ("int64", "float32", *((labels.dtype.name,) if structured else ()))
+    for what, array, shape, allowed in (*arrays, ("labels", labels, None, truths)):
         wanted = f"a C-contiguous array ({count}, ...) of {' or '.join(allowed)}"
         if not isinstance(array, np.ndarray):
             found = type(array).__name__

@@ -58,7 +58,8 @@ class MeasureUtilisation(Event):
         if moment.batch is None:
             return
         labels, step = moment.batch.labels, moment.step - 1
-        tokens = labels.size - int((labels == IGNORED).sum())
+        ignored = labels == IGNORED if labels.dtype.names is None else np.zeros(0)  # of parts: samples count
+        tokens = labels.size - int(ignored.sum())
         moment.record(TOKENS, tokens, phase="train", step=step)
         moment.record(MODEL_FLOPS, self._of_a_sample * len(labels), phase="train", step=step)
 

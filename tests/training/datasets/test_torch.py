@@ -177,8 +177,8 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "fewer than were asked for": (lambda: Short(Numbered(fails_at_four), range(30)), "sample 4 cannot be"),
     "labels in parts": (
-        lambda: Numbered(lambda i: (X[i], {"box": X[i], "class": Y[i]})),
-        r"label of sample 0: found \['box'\], \['class'\], expected one array",
+        lambda: Numbered(lambda i: (X[i], {"box": X[i], "class": Y[i]} if i == 4 else Y[i])),
+        r"label of sample 4: found \['box'\], \['class'\], expected one array",
     ),
     "differs": (lambda: Numbered(lambda i: (torch.rand(3), 0)), "sample 0, read twice, came out diff"),
 }  # fmt: skip
