@@ -61,7 +61,7 @@ def _different(key: str, values: Sequence[Any], names: Sequence[str]) -> str:
     """One line where the values of a key differ between runs of these names; empty where they do not."""
     found: dict[str, str] = {}
     for value, name in zip(values, names, strict=True):
-        found.setdefault(json.dumps(value, sort_keys=True), name)
+        found.setdefault(json.dumps(value, sort_keys=True, ensure_ascii=False), name)
     if len(found) == 1:
         return ""
     return f"{key}: " + ", ".join(f"{_short(value)} in {name}" for value, name in found.items())
