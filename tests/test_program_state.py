@@ -5,6 +5,7 @@ import logging
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import warnings
@@ -220,3 +221,10 @@ def test_simulation_trains_within_a_block_without_gradients() -> None:
         found = trained()
         assert not torch.is_grad_enabled()
     assert all(map(np.array_equal, found, wanted))
+
+
+def test_a_mode_that_is_as_before_is_not_put_again() -> None:
+    """PyTorch imports its compiler for one of them, which takes seconds, and fails when Python ends."""
+    program = "import sys, torch, d5ray as d5; d5.shutdown(); print('torch._inductor' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")

@@ -146,10 +146,12 @@ def _settings() -> list[Restore]:
         found += [
             _unless_same(torch.get_default_dtype, torch.set_default_dtype),
             _unless_same(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-            functools.partial(
-                torch.use_deterministic_algorithms,
-                torch.are_deterministic_algorithms_enabled(),
-                warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
+            _unless_same(  # putting it imports PyTorch's compiler, for seconds, and fails when Python ends
+                lambda: (
+                    torch.are_deterministic_algorithms_enabled(),
+                    torch.is_deterministic_algorithms_warn_only_enabled(),
+                ),
+                lambda mode: torch.use_deterministic_algorithms(mode[0], warn_only=mode[1]),
             ),
             functools.partial(
                 _put_attributes,
