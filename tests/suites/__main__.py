@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests import cases, processor
-from tests.suites.outcomes import Outcomes, note
+from tests.suites.outcomes import Outcomes, file_of, note
 from tests.suites.report import report
 from tests.suites.rooms import NO_TESTS, Pool, Room, rooms
 
@@ -101,8 +101,13 @@ def run(name: str, suite: Suite, at: str, resume: bool, folder: Path) -> int:
         failed = Outcomes.read(record).failed()
         if 0 < len(failed) <= MOST_AGAIN:
             print(f"\nonce more, alone, in one process: {len(failed)} that failed", flush=True)  # noqa: T201
-            command = suite.pytest(f"--record={again}", *failed)
-            subprocess.run(command, cwd=suite.folder, env=environment, check=False)
+            # In a list, since pytest runs nothing where one test of its command line is gone.
+            only = folder / f"{name}.only.txt"
+            only.write_text("\n".join(failed), encoding="utf-8")
+            files = [file for file in sorted({*map(file_of, failed)}) if (suite.folder / file).exists()]
+            if files:
+                command = suite.pytest(f"--record={again}", f"--only={only}", *files)
+                subprocess.run(command, cwd=suite.folder, env=environment, check=False)
     finally:
         note(record, suite_seconds=round(time.monotonic() - begin, 1))
     unfinished = [code for code in codes if code not in (0, 1, NO_TESTS)]

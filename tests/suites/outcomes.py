@@ -47,6 +47,11 @@ class Outcomes:
         return sorted(((line["seconds"], name) for name, line in self.tests.items()), reverse=True)[:number]
 
 
+def file_of(test: str) -> str:
+    """The file in which the test of a name is."""
+    return test.partition("::")[0]
+
+
 def note(record: Path, **line: Any) -> None:
     """Append a line to a record, to which several processes may write."""
     with record.open("ab", buffering=0) as file:

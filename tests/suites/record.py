@@ -1,8 +1,8 @@
 """A plugin of pytest that notes what became of each test, and leaves out those that need not run again
 
-`-p tests.suites.record --record FILE --leave-out FILE`. A line of the record is one JSON object: a test with
-its outcome, seconds and first error, or a process with the most memory that it held. A test is noted as
-failed before it runs, so that one that ends its process is.
+`-p tests.suites.record --record FILE --leave-out FILE --only FILE`. A line of the record is one JSON object:
+a test with its outcome, seconds and first error, or a process with the most memory that it held. A test is
+noted as failed before it runs, so that one that ends its process is.
 """
 
 import resource
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.suites.outcomes import note
+from tests.suites.outcomes import file_of, note
 
 WORSE = ("passed", "xfailed", "skipped", "failed")  # the worst of a test's parts is its outcome
 
@@ -19,6 +19,7 @@ WORSE = ("passed", "xfailed", "skipped", "failed")  # the worst of a test's part
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record", type=Path, metavar="FILE", help="note what becomes of each test")
     parser.addoption("--leave-out", type=Path, metavar="FILE", help="a test a line that does not run")
+    parser.addoption("--only", type=Path, metavar="FILE", help="a test, or a file of tests, a line that runs")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,11 +29,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # what marks say has been done
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    file = config.getoption("leave_out")
-    if file and file.exists():
-        done = set(file.read_text(encoding="utf-8").splitlines())
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in done])
-        items[:] = [item for item in items if item.nodeid not in done]
+    done, only = (_lines(config.getoption(name)) for name in ("leave_out", "only"))
+    runs, left = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        wanted = not only or item.nodeid in only or file_of(item.nodeid) in only
+        (runs if wanted and item.nodeid not in done else left).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = runs
+
+
+def _lines(file: Path | None) -> set[str]:
+    return set(file.read_text(encoding="utf-8").splitlines()) if file and file.exists() else set()
 
 
 class Recorder:

@@ -26,9 +26,9 @@ def report(
     peak = max(first.peak_bytes, again.peak_bytes) / 1e9
     lines = [f"the {SLOWEST} slowest tests:"]
     lines += [f"  {took:6.1f} s  {name}" for took, name in first.slowest(SLOWEST)]
-    lines += [
-        f"failed twice: {name} - {again.tests.get(name, first.tests[name])['error']}" for name in failed
-    ]
+    for name in failed:
+        how = "failed twice" if name in again.tests else "failed, and did not run again"
+        lines.append(f"{how}: {name} - {again.tests.get(name, first.tests[name])['error']}")
     lines += [f"flaky, passed alone: {name} - {first.tests[name]['error']}" for name in flaky]
     if len(flaky) > MOST_FLAKY:
         lines.append(f"{len(flaky)} flaky tests are too many: {MOST_FLAKY} at most")

@@ -27,8 +27,10 @@ KINDS = {
         ("tests/recipes",),
         ("tests/kits/laboratory",),
     ),
-    "transports": (("tests/distributed",),),
+    "transports": (("tests/distributed/communicators",), ("tests/distributed",)),
     "": (  # what needs all frameworks at once, or whole networks, would grow beyond 2 GB together
+        ("tests/training/optimizers", "tests/training/datasets"),
+        ("tests/test_same_as_keras.py", "tests/test_same_as_torch.py", "tests/test_loss_weights.py"),
         ("tests/frameworks/test_onnx_models.py",),
         tuple(
             f"tests/frameworks/test_{what}.py"

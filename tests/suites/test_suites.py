@@ -28,6 +28,14 @@ def test_broken():
     assert times("broken") > 2, "the first two times"
 """
 
+GONE = """
+import pytest
+
+@pytest.mark.parametrize("run", [times("collected")])
+def test_of_a_name(run):
+    assert run > 1, f"name {run}"
+"""
+
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
@@ -81,6 +89,18 @@ def test_four_flaky_tests_are_red(suite: Path) -> None:
         add(suite, FLAKY.format(number=number))
     assert result(suite) == 1
     assert last_line(suite).startswith("| abc | some | 5 | 0 | 4 | 0 |")
+
+
+def test_a_test_that_is_gone_at_its_second_chance_takes_no_others(
+    suite: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its name was made at the first run alone: it is red, and named; a flaky one beside it is flaky."""
+    add(suite, FLAKY.format(number=1) + GONE)
+    assert result(suite) == 1
+    assert last_line(suite).startswith("| abc | some | 2 | 1 | 1 | 0 |")
+    out = capfd.readouterr().out
+    assert "failed, and did not run again: test_some.py::test_of_a_name[1] - AssertionError: name 1" in out
+    assert "flaky, passed alone: test_some.py::test_flaky_1" in out
 
 
 @pytest.mark.full
