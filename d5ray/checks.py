@@ -15,7 +15,6 @@ from d5ray.names import namespaces
 LARGEST = 2**63 - 1  # that a column of the tables holds
 MOST_RANKS = 10_000  # whose links with each other, the square of that, are looked at one by one
 LONGEST_FILE_NAME = 255  # characters, by the usual file systems
-MOST = 12  # public names like a text, among which one of a kind may be
 LONGEST_SHOWN = 200  # characters of a value in an error
 
 
@@ -101,7 +100,7 @@ def wrong_kind(
         told = f"; it is a class: give an instance, {value.__name__}(…)"
     elif isinstance(value, str):
         own = [part for part in parts if part.__module__.startswith("d5ray.")]
-        near = [each for part in own for each in namespaces.classes(part, namespaces.similar(value, MOST))]
+        near = [each for part in own for each in namespaces.near(part, value)]
         told = f"; {namespaces.suggested(each.__name__ for each in near[:1])}" if near else ""
     return ConfigurationError(f"{name} is {shown(value)} ({type(value).__name__}): it must be {wanted}{told}")
 
@@ -281,10 +280,27 @@ def check_address(address: str | None) -> str | None:
     return address
 
 
-def shown(value: object) -> str:
-    """A value as errors show it: not longer than a person reads."""
+def with_settings(thing: object) -> str:
+    """An object by its class and the arguments of its constructor that it keeps under their names.
+
+    >>> class TwoRings:
+    ...     def __init__(self, agents, seed=0):
+    ...         self.agents = agents
+    >>> with_settings(TwoRings(6))
+    'TwoRings(agents=6)'
+    """
     try:
-        text = repr(value)
+        names = list(inspect.signature(type(thing)).parameters)
+    except (TypeError, ValueError):  # written in C
+        names = []
+    kept = {name: value for name in names if (value := getattr(thing, name, thing)) is not thing}
+    return f"{type(thing).__name__}({', '.join(f'{name}={value!r}' for name, value in kept.items())})"
+
+
+def shown(value: object) -> str:
+    """A value as errors show it: not longer than a person reads, and without an address in memory."""
+    try:
+        text = with_settings(value) if type(value).__repr__ is object.__repr__ else repr(value)
     except ValueError:  # Python writes no number of more than some thousand digits
         return f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}… ({len(text):,} characters)"

@@ -13,6 +13,7 @@ from d5ray.names.renamed import RENAMED
 
 TOP: Final = "d5ray"
 MOST: Final = 3  # names that an error suggests
+AMONG: Final = 12  # names like a text, among which one of a kind may be
 
 
 @cache
@@ -80,6 +81,11 @@ def classes(kind: type, candidates: Iterable[str]) -> list[Any]:
         for thing in (getattr(import_module(places()[name]), name, None) for name in candidates)
         if inspect.isclass(thing) and issubclass(thing, kind) and not inspect.isabstract(thing)
     ]
+
+
+def near(kind: type, text: str) -> list[Any]:
+    """The classes of a kind whose names resemble a text, or at least the nearest one."""
+    return classes(kind, similar(text)) or classes(kind, similar(text, AMONG))[:1]
 
 
 def similar(text: str, most: int = MOST) -> list[str]:

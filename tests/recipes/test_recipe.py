@@ -403,6 +403,7 @@ def test_a_call_written_as_text_is_that_call(key: str, text: str, expected: Any)
         ("optimizer", "Adam(**{'learning_rat': 0.1})", "learning_rat"),
         ("optimizer", "Adam(**0.1)", "no dictionary of arguments"),
         ("transformations", "(RandomFlip(), SGD(0.1))", "has a SGD: it must be a Transformation"),
+        ("distributed", "allreduce", r"did you mean d5\.optimizers\.AllreduceSGD\?"),
         ("distributed", "open('/etc/passwd')", "there is no class of d5ray named 'open'"),
         ("distributed", "CompressedSGD(TopK(0.1))", "Write CompressedSGD\\(ErrorFeedback"),
     ],

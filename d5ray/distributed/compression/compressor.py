@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from d5ray.checks import with_settings
 from d5ray.distributed.communicators.communicator import Message
 
 Array = np.ndarray[Any, Any]
@@ -18,6 +19,9 @@ class Compressor(ABC):
     or at more of them, so that a training that diverged is seen to have diverged.
     Every random choice comes from the generator that is given; the same state makes the same choice.
     """
+
+    def __repr__(self) -> str:
+        return with_settings(self)
 
     @property
     def linear(self) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from os import PathLike
 from typing import Any, final
 
+from d5ray.checks import with_settings
 from d5ray.distributed.topologies.graph import (
     CommunicationGraph,
     Matrix,
@@ -127,7 +128,7 @@ class Topology(CommunicationGraph):
     def __repr__(self) -> str:
         itself: Any = self
         if not is_dataclass(itself):
-            return super().__repr__()
+            return with_settings(self)
         shown = [field.name for field in fields(itself) if field.init and field.repr]
         given = [name for name in shown if name != "mixing" or self.mixing is not None]
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in given)})"

@@ -7,7 +7,7 @@ from functools import cache, partial
 from itertools import pairwise
 from typing import Annotated, Any, Final, Self, final
 
-from d5ray.checks import check_count, check_keywords, check_rate, check_share
+from d5ray.checks import check_count, check_keywords, check_rate, check_share, with_settings
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.slots import Slot
 from d5ray.training.arrays import copy_of, fuses, in_host_memory
@@ -62,6 +62,9 @@ class Optimizer(ABC):
     def __post_init__(self) -> None:
         for name, check in _checks(type(self)).items():
             check(name, getattr(self, name))
+
+    def __repr__(self) -> str:
+        return with_settings(self)
 
     @property
     def elementwise(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.checks import check_count
+from d5ray.checks import check_count, with_settings
 from d5ray.errors import ConfigurationError
 from d5ray.training.batches import sample_randomness
 from d5ray.training.batches.sample_randomness import Keys
@@ -44,6 +44,9 @@ class Transformation(ABC):
     One of your own is a short frozen dataclass with three methods. It must not change the arrays that it is
     given, and draws all its chance from `Sampled.uniform`.
     """
+
+    def __repr__(self) -> str:
+        return with_settings(self)
 
     @abstractmethod
     def output_shape(self, shape: Shape) -> Shape:

@@ -136,7 +136,7 @@ def named(key: str, kind: type, name: str) -> Any:
 
 def _near(kind: type, name: str) -> str:
     """The end of an error about an unknown class: the nearest of the kind, or all of it, if those are few."""
-    if near := namespaces.classes(kind, namespaces.similar(name)):
+    if near := namespaces.near(kind, name):
         return namespaces.suggested(thing.__name__ for thing in near)
     if kind is object:
         return "dir(d5ray) lists the namespaces, dir(d5ray.topologies) the names of one"
