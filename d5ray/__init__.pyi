@@ -52,7 +52,7 @@ from d5ray.kits.parallel.mesh.mesh import Mesh as Mesh
 from d5ray.metrics.exports.catalogue import export as export
 from d5ray.metrics.judge.criteria import Metric as Metric
 from d5ray.metrics.queries.sql import sql as sql
-from d5ray.metrics.record.store import Run as Run
+from d5ray.metrics.record.reader import Run as Run
 from d5ray.networks.device import BestDevice as BestDevice
 from d5ray.networks.device import CPUDevice as CPUDevice
 from d5ray.networks.device import GPUDevice as GPUDevice

@@ -17,7 +17,7 @@ from d5ray.experiment import Experiment
 from d5ray.failures.program_state import as_before
 from d5ray.metrics.probes.environment import d5ray_version
 from d5ray.metrics.record.artifacts import kept_parameters
-from d5ray.metrics.record.store import Run
+from d5ray.metrics.record.reader import Run
 from d5ray.simulated.group import SimulatedGroup
 from d5ray.simulator import simulate
 

@@ -20,8 +20,8 @@ from d5ray.errors import AgentError, ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
 from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.metrics.record.schema import EVENTS, SAMPLES
-from d5ray.metrics.record.store import Run, list_runs
 from d5ray.networks.executors.delayed import DelayedExecutor, Slowed, Virtual
 from d5ray.simulated.group import SimulatedGroup
 from tests.agents import agents_in_threads

@@ -48,8 +48,8 @@ from d5ray.metrics.exports.exported_metrics import COORDINATOR
 from d5ray.metrics.record.artifacts import keep_parameters
 from d5ray.metrics.record.files import when_there_is_room
 from d5ray.metrics.record.model_state import ModelState
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import VERDICTS
-from d5ray.metrics.record.store import Run
 from d5ray.training.batches.epochs import Epochs
 
 OVER: Final = ("completed", "nan_loss")  # outcomes after which agents are asked what they came to

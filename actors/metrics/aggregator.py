@@ -32,9 +32,10 @@ from d5ray.metrics.queries.source import Limits
 from d5ray.metrics.record.artifacts import keep_file
 from d5ray.metrics.record.columns import expand
 from d5ray.metrics.record.live_consensus import Probes
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.run_clock import RunClock
 from d5ray.metrics.record.schema import table_of
-from d5ray.metrics.record.store import Run, RunWriter
+from d5ray.metrics.record.store import RunWriter
 
 # Of a question to a running run: the training goes on beside it, and Ray's store holds what it gives.
 ASKED = Limits(memory="1GB", seconds=30.0, threads=1)

@@ -19,8 +19,9 @@ from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
 from d5ray.kits.laboratory.comparisons.timing import Times, repeated
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.columns import expand
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.recorder import Recorder, StepFrame
-from d5ray.metrics.record.store import Run, RunWriter
+from d5ray.metrics.record.store import RunWriter
 from d5ray.metrics.statistics.sequential_stopping import StoppingRule
 
 if TYPE_CHECKING:

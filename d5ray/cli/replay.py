@@ -14,7 +14,7 @@ def replay(run: Name, trust: Trust = False, json: Json = False) -> None:
     run of yours made is refused without --trust, since its code could do all that you can.
     """
     from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
-    from d5ray.metrics.record.store import Run  # noqa: PLC0415
+    from d5ray.metrics.record.reader import Run  # noqa: PLC0415
     from d5ray.replayer import replay as replay_run  # noqa: PLC0415
 
     result = replay_run(Run.find(run), trust=trust)

@@ -15,9 +15,8 @@ from d5ray.metrics.queries.run_queries import Queryable
 from d5ray.metrics.queries.sql import quoted
 from d5ray.metrics.queries.tokens import token_from
 from d5ray.metrics.record.folders import runs_root
-from d5ray.metrics.record.reader import holds_runs
+from d5ray.metrics.record.reader import Run, holds_runs
 from d5ray.metrics.record.schema import TABLES
-from d5ray.metrics.record.store import Run
 
 MOST_ROWS = 1000  # of one query's result that are shown
 _PATIENCE = 5.0  # s for a query to end that was interrupted

@@ -28,7 +28,7 @@ def timeline(
     """Show when agents and servers did what, and who waited for whom: a trace for ui.perfetto.dev."""
     from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.dashboards.timeline import writing  # noqa: PLC0415
-    from d5ray.metrics.record.store import Run  # noqa: PLC0415
+    from d5ray.metrics.record.reader import Run  # noqa: PLC0415
 
     written = writing.write(Run.find(run), output, first, last, steps)
     if json:

@@ -31,8 +31,8 @@ from d5ray.failures.program_state import apart
 from d5ray.metrics.probes.environment import capture
 from d5ray.metrics.probes.numeric_libraries import computing
 from d5ray.metrics.record.model_state import ModelState
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import VERDICTS, table_of
-from d5ray.metrics.record.store import Run
 from d5ray.simulated.deaths import Deaths
 from d5ray.simulated.forming import SimulatedForming
 from d5ray.simulated.members import Members

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from d5ray.display.console import ConsoleTable, out
-from d5ray.metrics.record.store import Run
+from d5ray.metrics.record.reader import Run
 
 Facts = dict[str, dict[str, dict[str, str]]]  # by run, node and key
 

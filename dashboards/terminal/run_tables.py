@@ -23,7 +23,7 @@ from d5ray.metrics.definitions import asynchrony
 from d5ray.metrics.definitions.catalogue import metric_named
 from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.judge.summary import summary
-from d5ray.metrics.record.store import Run
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.views.run_labels import besides, in_words, label_of
 from d5ray.metrics.views.verdicts import estimators
 from d5ray.names.kits import parts

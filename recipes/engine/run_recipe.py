@@ -19,7 +19,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.failures.program_state import as_before
 from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.record import manifest
-from d5ray.metrics.record.store import Run
+from d5ray.metrics.record.reader import Run
 from d5ray.names.kits import parts
 from d5ray.recipes.engine.parsing.texts import settings_of
 from d5ray.recipes.engine.recipe import Recipe, Result

@@ -17,8 +17,9 @@ import d5ray as d5
 from d5ray.distributed.simulation.arrival_order import Recorded, RecordedSchedule
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import EVENTS
-from d5ray.metrics.record.store import Run, RunWriter
+from d5ray.metrics.record.store import RunWriter
 from tests.agents import agents_in_threads
 from tests.conftest import Head, d5ray
 from tests.distributed.compression.test_plain_data import FirstOnly

@@ -16,7 +16,7 @@ import d5ray as d5
 from d5ray.errors import AgentError, ConfigurationError, D5Error, PlacementError
 from d5ray.frameworks.torch import build
 from d5ray.metrics.queries.sql import sql
-from d5ray.metrics.record.store import Run
+from d5ray.metrics.record.reader import Run
 from d5ray.training.samplers.shards import Shards
 from tests.patience import patience
 

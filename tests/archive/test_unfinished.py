@@ -9,7 +9,8 @@ import pytest
 
 import d5ray as d5
 from d5ray.archive.unfinished import GoingOn, unfinished
-from d5ray.metrics.record.store import Run, RunWriter
+from d5ray.metrics.record.reader import Run
+from d5ray.metrics.record.store import RunWriter
 from d5ray.training.batches.epochs import Epochs
 
 NO_FAULTS = d5.Faults()

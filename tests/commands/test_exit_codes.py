@@ -14,7 +14,7 @@ import pytest
 
 from d5ray.errors import StorageError
 from d5ray.failures import tracebacks
-from d5ray.metrics.record.store import Run
+from d5ray.metrics.record.reader import Run
 from tests.conftest import d5ray
 from tests.metrics.small_runs import finished
 from tests.patience import patience

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from d5ray.metrics.record.store import Run
+from d5ray.metrics.record.reader import Run
 from tests.conftest import Started, d5ray, started, wait_until
 from tests.patience import patience
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from d5ray.metrics.queries.sql import sql
-from d5ray.metrics.record.store import Run
+from d5ray.metrics.record.reader import Run
 from tests.conftest import REPOSITORY, Finished, Head, d5ray
 from tests.patience import patience
 

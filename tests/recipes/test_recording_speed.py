@@ -11,7 +11,7 @@ from benchmarks.recording_speed.job import NAME, WIDTH, Asked, Recorded, Stored
 from d5ray.errors import AgentError
 from d5ray.kits.laboratory.comparisons import timing
 from d5ray.metrics.queries.sql import sql
-from d5ray.metrics.record.store import Run
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.statistics.sequential_stopping import StoppingRule
 
 ONCE = StoppingRule(most=6, seconds=30)

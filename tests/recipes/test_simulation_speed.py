@@ -15,7 +15,7 @@ from benchmarks.simulation_speed.worker import Whole, WithGradients
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
 from d5ray.metrics.queries.sql import sql
-from d5ray.metrics.record.store import Run, list_runs
+from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.networks.executors.executor import Executor
 from tests.kits.laboratory.comparing import job_of
 

@@ -16,7 +16,7 @@ from benchmarks.torch_loops import HandWrittenLoop, Task
 from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.jobs.agent_rates import whole_batches
 from d5ray.metrics.queries.sql import sql
-from d5ray.metrics.record.store import list_runs
+from d5ray.metrics.record.reader import list_runs
 from d5ray.training.datasets.catalogue import load_dataset
 from tests.agents import agents_in_threads
 from tests.conftest import d5ray, marked, started, wait_until

@@ -18,7 +18,7 @@ import pytest
 
 from d5ray.actors.session.ray_processes import Children, Elsewhere, Head
 from d5ray.errors import RayLost
-from d5ray.metrics.record.store import Run
+from d5ray.metrics.record.reader import Run
 from tests.commands.test_interrupts import LONG, train_for_a_while
 from tests.conftest import REPOSITORY, d5ray, started
 from tests.patience import patience

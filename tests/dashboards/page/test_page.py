@@ -22,8 +22,8 @@ from d5ray.dashboards.page import server
 from d5ray.dashboards.page.sections import VIEWS
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.judge.run_series import RunSeries
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import table_of
-from d5ray.metrics.record.store import Run
 from tests.conftest import wait_until
 from tests.dashboards.made_runs import Made
 from tests.patience import patience

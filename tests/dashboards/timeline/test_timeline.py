@@ -17,8 +17,9 @@ from d5ray.dashboards.timeline.steps import PARTS
 from d5ray.dashboards.timeline.writing import Written, write
 from d5ray.distributed.simulation.compute import ConstantTime
 from d5ray.errors import ConfigurationError, StorageError
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.recorder import Recorder as RowRecorder
-from d5ray.metrics.record.store import Run, RunWriter
+from d5ray.metrics.record.store import RunWriter
 from d5ray.simulator import simulate
 from d5ray.training.stragglers import Slowdown
 

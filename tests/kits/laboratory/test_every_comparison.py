@@ -34,7 +34,7 @@ from d5ray.kits.laboratory.metrics.trainings import (
     UpdatesRatio,
 )
 from d5ray.metrics.queries.sql import sql
-from d5ray.metrics.record.store import list_runs
+from d5ray.metrics.record.reader import list_runs
 from d5ray.recipes import (
     batch_or_rate,
     compressed_exchange,

@@ -13,9 +13,10 @@ from d5ray.kits.laboratory.metrics.operator_calls import (
     PEAK_FLOP_RATE,
 )
 from d5ray.kits.laboratory.tables.operator_tables import above, duration, measured, share_of_peak, show
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import table_of
-from d5ray.metrics.record.store import Run, RunWriter
+from d5ray.metrics.record.store import RunWriter
 
 CACHE = 4 * 2**20
 FLOPS, MOVED = 1e11, 1e10  # a second

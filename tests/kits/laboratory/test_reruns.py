@@ -14,8 +14,8 @@ from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.checking.checker import violations
 from d5ray.kits.laboratory.repeats.reruns import rerun
 from d5ray.metrics.record.artifacts import EXPERIMENT
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import table_of
-from d5ray.metrics.record.store import Run
 from d5ray.recipes.engine.recipe import Recipe, judged, overall
 
 pytestmark = pytest.mark.usefixtures("own_home")

@@ -13,7 +13,7 @@ from d5ray.kits.laboratory.comparisons import rounds
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import Comparison, SideBySide
 from d5ray.kits.laboratory.metrics.side_by_side import StepTimeOf, StepTimeRatio, contenders
-from d5ray.metrics.record.store import Run, list_runs
+from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.recipes.engine.recipe import Recipe, Result
 
 

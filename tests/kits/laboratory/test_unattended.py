@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 import d5ray as d5
-from d5ray.metrics.record.store import Run
+from d5ray.metrics.record.reader import Run
 from tests.conftest import d5ray, wait_until
 from tests.patience import patience
 

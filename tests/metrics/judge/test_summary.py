@@ -9,8 +9,9 @@ import pytest
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.judge.summary import STOPPED, SUMMARY, summary
 from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.recorder import Recorder
-from d5ray.metrics.record.store import Run, RunWriter
+from d5ray.metrics.record.store import RunWriter
 from d5ray.metrics.statistics.intervals import tukey_outliers
 from d5ray.metrics.statistics.time_series import Quantile
 from tests.metrics.statistics.test_estimates import row, tables

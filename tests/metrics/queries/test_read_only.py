@@ -9,7 +9,7 @@ import pytest
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.queries.locations import source_in
 from d5ray.metrics.queries.source import Limits
-from d5ray.metrics.record.store import Run
+from d5ray.metrics.record.reader import Run
 from tests.metrics.small_runs import finished, written
 from tests.patience import patience
 

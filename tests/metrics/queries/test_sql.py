@@ -9,9 +9,10 @@ import pytest
 
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.queries.sql import sql
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import TABLES
-from d5ray.metrics.record.store import Run, RunWriter
+from d5ray.metrics.record.store import RunWriter
 
 VALUES = np.random.default_rng(0).lognormal(size=(200, 2))
 

@@ -12,9 +12,10 @@ import pytest
 
 from d5ray.errors import StorageError
 from d5ray.metrics.record.files import StreamFile, read_stream
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import SAMPLES, table_of
-from d5ray.metrics.record.store import Run, RunWriter
+from d5ray.metrics.record.store import RunWriter
 from tests.patience import patience
 
 WRITER = """
@@ -40,7 +41,8 @@ from pathlib import Path
 from d5ray.errors import StorageError
 from d5ray.metrics.record.files import read_stream
 from d5ray.metrics.record.recorder import Recorder
-from d5ray.metrics.record.store import Run, RunWriter
+from d5ray.metrics.record.reader import Run
+from d5ray.metrics.record.store import RunWriter
 
 root = Path(sys.argv[1])
 writer = RunWriter(root, "r")

@@ -14,9 +14,10 @@ from d5ray.errors import DiskFull, StorageError
 from d5ray.metrics.record.columns import expand
 from d5ray.metrics.record.delivery import Away, Delivery
 from d5ray.metrics.record.files import storing
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.spill import Spill
-from d5ray.metrics.record.store import Run, RunWriter
+from d5ray.metrics.record.store import RunWriter
 from tests.patience import patience
 
 RUN = "r"

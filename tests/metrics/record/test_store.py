@@ -17,9 +17,10 @@ import pytest
 from d5ray.errors import ConfigurationError, StorageError
 from d5ray.metrics.record import store
 from d5ray.metrics.record.liveness import start_of
+from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import EVENTS, SAMPLES, TABLES, table_of
-from d5ray.metrics.record.store import Run, RunWriter, check_writable, home, list_runs, runs_root
+from d5ray.metrics.record.store import RunWriter, check_writable, home, runs_root
 
 pandas: Any = pytest.importorskip("pandas")
 

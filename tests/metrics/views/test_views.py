@@ -22,9 +22,10 @@ from d5ray.metrics.definitions import asynchrony
 from d5ray.metrics.definitions.catalogue import metric_named
 from d5ray.metrics.judge.criteria import Criterion
 from d5ray.metrics.record import store
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import EVENTS, SAMPLES, table_of
-from d5ray.metrics.record.store import Run, RunWriter
+from d5ray.metrics.record.store import RunWriter
 from d5ray.metrics.views import communication, consensus, events, key_figures, steps, time_series, verdicts
 from d5ray.metrics.views.growing_streams import Growing
 from d5ray.metrics.views.view import RunView, opened

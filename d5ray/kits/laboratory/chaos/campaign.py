@@ -24,7 +24,7 @@ from d5ray.kits.laboratory.chaos.trials import (
     drawn,
 )
 from d5ray.metrics.record.folders import home, make_folder, runs_root
-from d5ray.metrics.record.store import Run
+from d5ray.metrics.record.reader import Run
 from d5ray.recipes.engine import library
 from d5ray.recipes.engine.recipe import Recipe
 

@@ -13,7 +13,7 @@ from d5ray.failures.exit_codes import ERROR_EXIT_CODE, EXIT_CODES, INTERRUPTED
 from d5ray.kits.laboratory.chaos.processes import Ended
 from d5ray.kits.laboratory.chaos.trials import FILLS, Trial
 from d5ray.kits.laboratory.checking import checker
-from d5ray.metrics.record.store import Run
+from d5ray.metrics.record.reader import Run
 
 COMPLETES, FAILS, DIES, INTERRUPTS, ENDS = "completes", "fails", "dies", "is interrupted", "ends"
 LEFT: Final = "completes or fails"  # where Ray ends in its own time, and maybe this process before

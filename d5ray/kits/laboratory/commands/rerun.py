@@ -20,7 +20,7 @@ def rerun(run: Name, trust: Trust = False, address: Address = None, json: Json =
     from d5ray.dashboards.terminal import run_tables  # noqa: PLC0415
     from d5ray.kits.laboratory.repeats.reruns import DIFFERS, OPEN  # noqa: PLC0415
     from d5ray.kits.laboratory.repeats.reruns import rerun as rerun_it  # noqa: PLC0415
-    from d5ray.metrics.record.store import Run  # noqa: PLC0415
+    from d5ray.metrics.record.reader import Run  # noqa: PLC0415
 
     result = rerun_it(Run.find(run), trust=trust, address=address, quiet=json)
     if json:
