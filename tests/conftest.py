@@ -21,6 +21,7 @@ import pytest
 import pytest_timeout
 from hypothesis import HealthCheck, settings
 
+from tests import beside_kits
 from tests.cases import share_out
 from tests.patience import patience
 
@@ -47,6 +48,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("every_case"):
         share_out(items)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(beside_kits)  # for the product's files, too, which no conftest is above
 
 
 @pytest.fixture(scope="session", autouse=True)

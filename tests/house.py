@@ -44,7 +44,7 @@ class House:
         table = tomllib.loads(text)
         self.most: dict[str, int] = table.pop("figures")
         self.rooms = [
-            Room(name, kind, tuple(_each(room["files"])), tuple(room["budget"]), room["aim"])
+            Room(name, kind, tuple(begins_of(room["files"])), tuple(room["budget"]), room["aim"])
             for kind, rooms in table.items()
             for name, room in rooms.items()
         ]
@@ -164,17 +164,17 @@ class House:
         return BUDGET.sub(budget, table)
 
 
-def _each(words: str) -> Iterator[str]:
-    """The words, each as often as there are choices in its braces, as in a shell.
+def begins_of(words: str) -> Iterator[str]:
+    """The words, each as often as there are choices in its braces, as in a shell: how a room's paths begin.
 
-    >>> list(_each("a/{b,c}/{d,} e"))
+    >>> list(begins_of("a/{b,c}/{d,} e"))
     ['a/b/d', 'a/b/', 'a/c/d', 'a/c/', 'e']
     """
     for word in words.split():
         head, brace, rest = word.partition("{")
         choices, _, tail = rest.partition("}")
         if brace:
-            yield from _each(" ".join(head + choice + tail for choice in choices.split(",")))
+            yield from begins_of(" ".join(head + choice + tail for choice in choices.split(",")))
         else:
             yield word
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+import d5ray as d5
 from d5ray.distributed.group.late_agents import Late
 from d5ray.distributed.optimizers.hogwild import Hogwild
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
@@ -24,7 +25,6 @@ from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
 from d5ray.identity.canonical import LATER
-from d5ray.kits.parallel.mesh.mesh import Mesh
 from d5ray.networks.device import CPUDevice
 from d5ray.networks.executors.executor import Executor
 from d5ray.operators.loss import Loss
@@ -34,10 +34,12 @@ from d5ray.training.datasets.dataset import Dataset, Split
 from d5ray.training.events.checkpoint import Checkpoint
 from d5ray.training.events.stopping import StopAfterSteps
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum
+from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.samplers.choice import ChoiceSampler
 from d5ray.training.samplers.sampler import OrderedSampler, ShuffleSampler
 from d5ray.training.stragglers import Slowdown
 from d5ray.training.transformations.images import Crop, RandomFlip
+from tests.beside_kits import cases_of, there
 from tests.patience import patience
 
 
@@ -171,7 +173,7 @@ OTHER_VALUES: dict[str, object] = {
     "distributed": Tuned(),
     "topology": Ring(2),
     "agents": 3,
-    "mesh": Mesh(replicas=1, stages=2),
+    **dict(cases_of("parallel", lambda: [("mesh", d5.Mesh(replicas=1, stages=2))])),
     "batch_size": 33,
     "epochs": 2,
     "seed": 1,
@@ -220,7 +222,8 @@ WITH: dict[str, dict[str, Any]] = {  # what a value goes with
 
 def test_the_table_of_other_values_has_every_field() -> None:
     """A new field of Experiment needs a line above; the name is the one that does not count."""
-    assert [*OTHER_VALUES, "name"] == [field.name for field in fields(Experiment)]
+    names = [field.name for field in fields(Experiment)]
+    assert [*OTHER_VALUES, "name"] == [name for name in names if name != "mesh" or there("parallel")]
 
 
 @pytest.mark.every_case
@@ -330,21 +333,29 @@ def each(keys: list[str], wrong: list[object], remedy: str) -> Iterator[Wrong]:
         yield {key: value}, remedy
 
 
+def wrong_meshes() -> list[Wrong]:
+    """Meshes beside what they cannot have."""
+    return [
+        ({"mesh": d5.Mesh(2, 3), "agents": 4}, "set agents=6"),
+        ({"mesh": d5.Mesh(2, 3), "topology": Ring(6)}, "set replicas=6"),
+        ({"mesh": d5.Mesh(1, 2), "on_failure": "restart"}, "leave on_failure out"),
+        ({"mesh": d5.Mesh(1, 2), "on_failure": "continue", "events": Checkpoint()}, "set replicas=2"),
+        ({"mesh": d5.Mesh(1, 2), "on_failure": "replace"}, "set replicas=2"),
+        ({"mesh": d5.Mesh(2, 2), "distributed": ASGD(), "on_failure": "replace"}, NO_PART),
+        ({"mesh": d5.Mesh(2, 2), "distributed": ASGD(), "on_failure": "restart"}, NO_PART),
+        ({"mesh": d5.Mesh(2, 2), "distributed": ASGD(), "late": Late(agent=1, seconds=5)}, "leave late out"),
+        ({"mesh": d5.Mesh(2, 2), "slow": Slowdown(agent=1, factor=4)}, "leave slow out"),
+        ({"mesh": d5.Mesh(2, 2), "distributed": Hogwild()}, "one stage and part"),
+        ({"precision": "bfloat16", "mesh": d5.Mesh(replicas=1, stages=2)}, "take 'float32'"),
+    ]
+
+
 NO_PART = "take on_failure='continue'"
 WRONG: list[Wrong] = [  # what is given, and the remedy that the message has beside the key
     ({"model": "lenett"}, "did you mean 'lenet'?"),
     ({"model": 5}, "a name such as 'lenet', a class or function"),
     ({"mesh": 4}, "Mesh(replicas=2, stages=3)"),
-    ({"mesh": Mesh(2, 3), "agents": 4}, "set agents=6"),
-    ({"mesh": Mesh(2, 3), "topology": Ring(6)}, "set replicas=6"),
-    ({"mesh": Mesh(1, 2), "on_failure": "restart"}, "leave on_failure out"),
-    ({"mesh": Mesh(1, 2), "on_failure": "continue", "events": Checkpoint()}, "set replicas=2"),
-    ({"mesh": Mesh(1, 2), "on_failure": "replace"}, "set replicas=2"),
-    ({"mesh": Mesh(2, 2), "distributed": ASGD(), "on_failure": "replace"}, NO_PART),
-    ({"mesh": Mesh(2, 2), "distributed": ASGD(), "on_failure": "restart"}, NO_PART),
-    ({"mesh": Mesh(2, 2), "distributed": ASGD(), "late": Late(agent=1, seconds=5)}, "leave late out"),
-    ({"mesh": Mesh(2, 2), "slow": Slowdown(agent=1, factor=4)}, "leave slow out"),
-    ({"mesh": Mesh(2, 2), "distributed": Hogwild()}, "one stage and part"),
+    *cases_of("parallel", wrong_meshes),
     ({"dataset": "digit"}, "did you mean 'digits'?"),
     ({"dataset": None}, "a name such as 'digits', or a Dataset"),
     ({"optimizer": Momentum}, "such as Momentum(0.1, 0.9)"),
@@ -402,7 +413,6 @@ WRONG: list[Wrong] = [  # what is given, and the remedy that the message has bes
     ({"executor": "numpy", "precision": "float16"}, "executor='torch'"),
     ({"precision": "bfloat16", "executor": plain_executor}, "plain_executor takes no precision"),
     ({"executor_kwargs": {"precision": "bfloat16"}}, "set precision='bfloat16' beside it"),
-    ({"precision": "bfloat16", "mesh": Mesh(replicas=1, stages=2)}, "take 'float32'"),
     ({"accumulate": 0}, "at least 1"),
     ({"executor": "numpy", "compile": True}, "numpy.from_model takes no compile"),
     ({"executor": "tensorflow", "recompute": True}, "tensorflow.from_model takes no recompute"),
@@ -423,6 +433,23 @@ def test_a_wrong_value_is_refused_in_plain_words(given: dict[str, object], remed
         experiment(**given)
     assert remedy in str(caught.value)
     assert any(key in str(caught.value) or repr(value) in str(caught.value) for key, value in given.items())
+
+
+class TwoRings(Topology):
+    def __init__(self, agents: int) -> None:
+        self.agents = agents
+
+    def out_neighbors(self, rank: int, round: int = 0) -> tuple[int, ...]:
+        return ((rank + 1) % self.agents,)
+
+
+def test_an_object_that_does_not_say_what_it_is_is_shown_by_its_class() -> None:
+    """With the arguments that it keeps, instead of its address in memory."""
+    with pytest.raises(ConfigurationError, match=r"^TwoRings\(agents=6\) has 6 agents, the experiment has 4"):
+        experiment(topology=TwoRings(6), agents=4)
+    with pytest.raises(ConfigurationError, match=r"^dataset is Nothing\(\) \(Nothing\): it must be"):
+        experiment(dataset=type("Nothing", (), {})())
+    assert Optimizer.__repr__(SGD(0.1)) == "SGD(learning_rate=0.1)"
 
 
 def test_values_are_checked_however_they_come() -> None:

@@ -11,6 +11,7 @@ import d5ray as d5
 from d5ray.names import namespaces
 from d5ray.names.kits import missing_kit
 from d5ray.names.renamed import RENAMED
+from tests.beside_kits import needs_kit
 
 PACKAGE = Path(d5.__file__).parent
 STUBS = sorted(PACKAGE.rglob("__init__.pyi"))
@@ -96,6 +97,7 @@ def test_attributes_of_before_mean_the_present_ones_for_one_release(tmp_path: Pa
     assert rounds and texts == {"post is send now", "collect is receive now"}
 
 
+@needs_kit("parallel")
 @pytest.mark.parametrize("place", ["d5ray", "d5ray.pipelines"])
 def test_a_name_that_was_renamed_says_its_new_one(place: str) -> None:
     """Where it was before, and where it was the release before that; elsewhere there is no such name."""

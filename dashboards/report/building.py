@@ -11,16 +11,13 @@ from d5ray.dashboards.report.sections import (
     comparison,
     convergence,
     environment,
-    rooflines,
-    scaling,
-    studies,
     verdict,
 )
 from d5ray.dashboards.report.subject import Subject
+from d5ray.names.kits import parts
 
-SECTIONS: Final = (
-    verdict, convergence, breakdown, scaling, communication, rooflines, studies, comparison, environment,
-)  # fmt: skip
+FIRST: Final = (verdict.section, convergence.section, breakdown.section, communication.section)
+LAST: Final = (comparison.section, environment.section)
 
 
 def built(subject: Subject) -> ReportDocument:
@@ -28,7 +25,8 @@ def built(subject: Subject) -> ReportDocument:
 
     Close the subject when the report is written, not before.
     """
-    found = [part.section(subject) for part in SECTIONS]
+    makers = (*FIRST, *parts("sections of a report").values(), *LAST)
+    found = [section(subject) for section in makers]
     return ReportDocument(
         _title(subject),
         verdict.words_of(subject),

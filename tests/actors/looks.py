@@ -6,11 +6,8 @@ from typing import Any
 
 import ray
 
-import d5ray as d5
 from d5ray.actors.cluster.placement import place_of
 from d5ray.actors.group.group import TrainingGroup
-from d5ray.kits.laboratory.checking.folder import Folder
-from d5ray.kits.laboratory.checking.rows import agreements
 from tests.patience import patience
 
 Victim = tuple[str, int]  # "agent" and its rank, or "server" and its number
@@ -25,12 +22,6 @@ def noted(group: TrainingGroup, *names: str) -> list[dict[str, Any]]:
         for row in rows
         if row["agent"] == "driver" and (row["name"] in names if names else row["name"] != "load")
     ]
-
-
-def broken(group: TrainingGroup) -> list[str]:
-    """What `d5ray check` says of the agreements in the closed run."""
-    run = d5.Run(group.folder)
-    return list(agreements(Folder(run, run.row, run.tables())))
 
 
 def processes(group: TrainingGroup) -> list[int]:

@@ -18,7 +18,9 @@ from d5ray.archive.serialized import Serialized, deserialized, serialized
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.record.artifacts import ARRAYS, EXPERIMENT, PICKLED, keep_parameters, sha256_of
 from d5ray.metrics.record.own_experiments import is_made_here
-from d5ray.metrics.record.store import Run, RunWriter
+from d5ray.metrics.record.reader import Run
+from d5ray.metrics.record.store import RunWriter
+from tests.beside_kits import cases_of, needs_kit
 from tests.conftest import d5ray
 from tests.distributed.every_optimizer import EVERY, SERVERED
 
@@ -46,6 +48,12 @@ def experiment(**changes: Any) -> d5.Experiment:
     if changes.get("dataset") is not None:
         values["batch_size"] = 10
     return d5.Experiment(**(values | changes))
+
+
+def meshes() -> dict[str, d5.Experiment]:
+    stages = d5.Mesh(2, stages=2, cut=d5.pipelines.Balanced(2), schedule=d5.pipelines.GPipe())
+    parts = d5.Mesh(parts=2, split={"fc1": d5.networks.ByColumns()})
+    return {"a mesh": experiment(mesh=stages), "parts of operators": experiment(mesh=parts)}
 
 
 def small() -> d5.Dataset:
@@ -79,10 +87,7 @@ PARTS: dict[str, d5.Experiment] = {
     "transformations": experiment(
         transformations=(d5.transformations.Crop(8, padding=1), d5.transformations.RandomFlip())
     ),
-    "a mesh": experiment(
-        mesh=d5.Mesh(2, stages=2, cut=d5.pipelines.Balanced(2), schedule=d5.pipelines.GPipe())
-    ),
-    "parts of operators": experiment(mesh=d5.Mesh(parts=2, split={"fc1": d5.networks.ByColumns()})),
+    **dict(cases_of("parallel", lambda: meshes().items())),
     "stragglers": experiment(
         distributed=d5.optimizers.ASGD(), agents=4,
         slow=(d5.faults.Slowdown(1, 2.5), d5.faults.HeavyTailedSlowdown(1.5)),
@@ -113,6 +118,7 @@ def test_an_experiment_comes_back_as_it_was(name: str) -> None:
     json.loads(form.text)
 
 
+@needs_kit("parallel")
 def test_a_file_with_a_name_from_before_it_was_renamed_is_read() -> None:
     """And gives the same part, without a warning."""
     text = serialized({"schedule": d5.pipelines.GPipe()}).text

@@ -24,6 +24,7 @@ import optax
 from flax import nnx
 
 from tests.archive.test_models import RULES, accuracy, recorded
+from tests.beside_kits import cases_of
 from tests.frameworks.jax_models import MODELS, Equinox, Nnx, peer_with
 
 Array = np.ndarray[Any, Any]
@@ -291,6 +292,10 @@ def each(output: Any, labels: Any) -> Any:
     return optax.softmax_cross_entropy_with_integer_labels(output, labels)
 
 
+def stages() -> dict[str, Any]:
+    return {"mesh": d5.Mesh(1, stages=2), "agents": None}
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a name": ({"model": "lenet"}, "network of d5ray's, and executor='jax' runs models of Flax"),
     "a module of PyTorch": ({"model": torch.nn.Linear}, "written for torch, and executor is 'jax'"),
@@ -307,7 +312,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "compilation": ({"compile": True}, "takes no compile"),
     "a loss that is no number": ({"loss": each}, r"gave a tensor \(16,\), and a loss is one number"),
     "a loss of PyTorch": ({"loss": torch.nn.CrossEntropyLoss()}, "is a loss of PyTorch's, and the executor"),
-    "a mesh": ({"mesh": d5.Mesh(1, stages=2), "agents": None}, "whole, and the agents of a mesh hold"),
+    **dict(cases_of("parallel", lambda: [("a mesh", (stages(), "whole, and the agents of a mesh hold"))])),
     "a graphics processor": ({"executor_kwargs": {"device": d5.GPUDevice()}}, "JAX finds no GPU here"),
 }  # fmt: skip
 

@@ -20,6 +20,7 @@ from d5ray.archive.models import export_all, export_model
 from d5ray.errors import AgentError, ConfigurationError, StorageError
 from d5ray.metrics.record.model_state import ModelState, kept_model, mean_of
 from tests.archive.trained_models import Awkward
+from tests.beside_kits import cases_of
 from tests.conftest import d5ray
 from tests.distributed.every_optimizer import EVERY, SERVERED, Entry
 
@@ -296,15 +297,16 @@ def test_real_agents_give_their_models_while_they_train_and_after() -> None:
         group.state_dict(1)
 
 
+def in_parts() -> "d5.Mesh":
+    return d5.Mesh(1, 2, parts=2, split={"7": d5.networks.ByColumns(), "9": d5.networks.ByRows()})
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("model", "mesh"),
-    [
-        ("resnet8", d5.Mesh(2, stages=2)),
-        ("lenet", d5.Mesh(1, 2, parts=2, split={"7": d5.networks.ByColumns(), "9": d5.networks.ByRows()})),
-    ],
+    cases_of("parallel", lambda: [("resnet8", d5.Mesh(2, stages=2)), ("lenet", in_parts())]),
 )
-def test_a_mesh_gives_the_whole_network(model: str, mesh: d5.Mesh, tmp_path: Path) -> None:
+def test_a_mesh_gives_the_whole_network(model: str, mesh: "d5.Mesh", tmp_path: Path) -> None:
     """Of stages and of parts: the tensors of the network, with statistics, and with its accuracy."""
     wanted = experiment(model=model, topology=None, mesh=mesh, cpus_per_agent=0.2, batch_size=64)
     with d5.launch(wanted, quiet=True) as group:

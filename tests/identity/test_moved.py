@@ -13,8 +13,8 @@ from d5ray.archive import experiments
 from d5ray.errors import ConfigurationError
 from d5ray.identity.canonical import canonical
 from d5ray.identity.moved import first_name, moved, name_now, unpickled
-from d5ray.kits.laboratory.checking import checker
 from d5ray.names import namespaces
+from tests.checked import assert_breaks
 from tests.conftest import REPOSITORY
 
 NAMES: dict[str, str] = json.loads((Path(__file__).parent / "first_names.json").read_text())
@@ -65,8 +65,7 @@ def test_the_experiment_of_an_earlier_run_is_read(run: d5.Run) -> None:
 
 def test_the_folder_of_an_earlier_run_keeps_the_rules(run: d5.Run) -> None:
     """All but one, which is of recipes: the run was none's."""
-    (left,) = checker.violations(run)
-    assert "comes from no recipe" in left
+    assert_breaks(run)
     assert run.tables()["samples"].num_rows == run.row["rows"]
 
 

@@ -1,10 +1,16 @@
 """The core needs no kit: it trains and judges without them, and names what there is"""
 
 import os
+import pkgutil
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import d5ray.kits
 from tests.conftest import REPOSITORY
 
 WITHOUT = """
@@ -122,3 +128,34 @@ def test_modules_that_went_into_a_kit_are_imported_by_their_names_of_before() ->
     """The same objects, with a warning; what never was is not found."""
     done = subprocess.run([sys.executable, "-c", BEFORE], cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+SAMPLE = "test_experiment or test_names or test_archive or test_table_ii or test_every_rule"
+KITS = [kit.name for kit in pkgutil.iter_modules(d5ray.kits.__path__)]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kit", KITS)
+def test_the_cores_tests_do_not_need_a_kits_folder(kit: str, tmp_path: Path) -> None:
+    """In a copy without it and without its tests all others are collected, and a broad sample passes."""
+    copy = tmp_path / "copy"
+    hidden = shutil.ignore_patterns(".*", "__pycache__", "build", "*.egg-info")
+    shutil.copytree(REPOSITORY, copy, symlinks=True, ignore=hidden)
+    for folder in (f"d5ray/kits/{kit}", f"tests/kits/{kit}"):
+        shutil.rmtree(copy / folder)
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not full",
+            "-k", SAMPLE,
+        ],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert f"without the kit {kit!r}: its files are not collected" in done.stdout
+    (passed,) = re.findall(r"(\d+) passed", done.stdout)
+    assert int(passed) > 500, done.stdout[-3000:]

@@ -1,5 +1,6 @@
 """Claims about finding recipes: by name, by file, by folder; benchmarks are there in a checkout alone"""
 
+import importlib
 import json
 import os
 import shutil
@@ -9,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.recording_speed import recipe as recording_speed
 from d5ray.dashboards.terminal.recipe_list import TITLES
 from d5ray.errors import ConfigurationError
 from d5ray.identity import checkout
 from d5ray.recipes.engine import library
 from d5ray.recipes.engine.recipe import Recipe
+from tests.beside_kits import needs_kit, with_kits
 from tests.conftest import REPOSITORY, d5ray
 
 HASHES: dict[str, str] = json.loads((Path(__file__).parent / "hashes.json").read_text())
@@ -48,7 +49,7 @@ def test_every_recipe_says_what_it_is_for_and_how_long_it_takes(monkeypatch: pyt
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize("name", sorted(HASHES))
+@pytest.mark.parametrize("name", with_kits(sorted(HASHES)))
 def test_a_recipes_hash_is_what_it_was(name: str) -> None:
     """Runs of today can be compared with those from before its modules moved."""
     module = library.own(name)
@@ -70,11 +71,13 @@ def test_the_list_shows_benchmarks_apart_and_in_the_checkout_alone(tmp_path: Pat
 # -- folders ---------------------------------------------------------------------------------------------
 
 
+@needs_kit("laboratory")
 @pytest.mark.parametrize("given", ["benchmarks/recording_speed", "benchmarks/recording_speed/recipe.py"])
 def test_a_benchmark_is_the_module_of_its_package(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its folder or its file, from wherever: no class is loaded twice, and the name is the folder's."""
     monkeypatch.chdir(REPOSITORY)
-    assert library.load(given) is recording_speed
+    recording_speed = library.load(given)
+    assert recording_speed is importlib.import_module("benchmarks.recording_speed.recipe")
     assert library.name_of(Path(given)) == "recording_speed"
     monkeypatch.chdir("/")
     assert library.load(str(REPOSITORY / given)) is recording_speed
@@ -172,6 +175,7 @@ def test_an_unknown_recipe_is_refused(name: str, message: str) -> None:
 # -- programs --------------------------------------------------------------------------------------------
 
 
+@needs_kit("laboratory")
 @pytest.mark.full
 def test_a_benchmark_runs_by_its_folder_and_as_a_program_and_is_checked(tmp_path: Path) -> None:
     """Under one name and hash, from any folder; where there is no checkout, `check` says what it lacks."""

@@ -12,6 +12,7 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.training.batches.epochs import Epochs
 from tests.agents import agents_in_threads
+from tests.beside_kits import cases_of
 from tests.together import together
 
 RULES, SCHEDULES, GRAPHS = d5.optimizers, d5.schedules, d5.topologies
@@ -45,7 +46,7 @@ DPSGD = {"distributed": RULES.DPSGD(), "topology": GRAPHS.Ring(3)}
 CASES: dict[str, list[dict[str, Any]]] = {
     **{name: [{name: value} for value in values] for name, values in VALUES.items()},
     "topology": [DPSGD, DPSGD | {"topology": GRAPHS.Custom(networkx.path_graph(3))}],
-    "mesh": [{"mesh": d5.Mesh(3, stages=2), "agents": None}],
+    "mesh": cases_of("parallel", lambda: [{"mesh": d5.Mesh(3, stages=2), "agents": None}]),
     "dataset_kwargs": [{"dataset": "digits", "dataset_kwargs": {"test_fraction": 0.3}}],
     "servers": [SERVED | {"servers": d5.Servers(shards=2)}],
     "communicator": [{"communicator": "socket", "agents": 2}],  # of three, sockets add others first

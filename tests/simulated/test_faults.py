@@ -14,10 +14,9 @@ import torch
 
 import d5ray as d5
 from d5ray.errors import AgentError
-from d5ray.kits.laboratory.checking.folder import Folder
-from d5ray.kits.laboratory.checking.rows import agreements
 from d5ray.metrics.statistics.intervals import student
 from d5ray.simulated.group import SimulatedGroup
+from tests.checked import assert_agreed
 
 Array = np.ndarray[Any, Any]
 RING = d5.topologies.Ring(4)
@@ -72,7 +71,7 @@ def test_survivors_of_a_consistent_rule_have_one_model(on_failure: str) -> None:
         again = "agent_restarted" if on_failure == "restart" else "group_formed_again"
         assert [(name, rank) for name, rank, _ in events(group, again)] == [(again, 1)]
     run = d5.Run(group.folder)
-    assert list(agreements(Folder(run, run.row, run.tables()))) == []
+    assert_agreed(run)
 
 
 def test_every_fault_that_does_not_happen_is_an_event_that_says_why() -> None:
@@ -311,7 +310,7 @@ def test_another_one_dies_at_any_moment_of_a_recovery(name: str) -> None:
             assert group.train(8, progress=False).completed
             assert sorted(rank for _, rank, _ in events(group, "agent_died")) == [1, 2]
         run = d5.Run(group.folder)
-        assert list(agreements(Folder(run, run.row, run.tables()))) == [], at
+        assert_agreed(run, at)
 
 
 @pytest.mark.parametrize("name", ["ASGD", "parameter server"])

@@ -10,11 +10,10 @@ import d5ray as d5
 from d5ray.dashboards.disturbances import disturbances
 from d5ray.distributed.topologies.survivors import survivors
 from d5ray.errors import AgentError, ConfigurationError
-from d5ray.kits.laboratory.checking.folder import Folder
-from d5ray.kits.laboratory.checking.rows import agreements
 from d5ray.simulated.group import SimulatedGroup
 from d5ray.simulated.newcomers import START_SECONDS
 from d5ray.training.samplers.shards import Sharing
+from tests.checked import assert_agreed
 from tests.distributed.checkpoints.test_changing_sizes import PLANNED, Reference, experiment
 from tests.distributed.regrouped import Regrouped
 
@@ -62,7 +61,7 @@ def assert_computed(group: SimulatedGroup, changes: list[tuple[int, int]]) -> Re
 def assert_checked(group: SimulatedGroup) -> None:
     """What `d5ray check` says of the agreements of a run that is closed."""
     run = d5.Run(group.folder)
-    assert list(agreements(Folder(run, run.row, run.tables()))) == []
+    assert_agreed(run)
 
 
 @pytest.mark.parametrize("scale_rate", ["none", "linear"])

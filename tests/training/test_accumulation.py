@@ -11,6 +11,7 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from tests.agents import agents_in_threads
+from tests.beside_kits import cases_of
 from tests.together import together
 
 Array = np.ndarray[Any, Any]
@@ -116,13 +117,16 @@ def test_agents_on_ray_reach_the_same() -> None:
     np.testing.assert_allclose(reached[1], reached[0], rtol=0, atol=1e-6)
 
 
+MICRO_BATCHES = "set Mesh.micro_batches=…., whose gradients"
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"accumulate": 0}, "accumulate is 0: it must be an integer of at least 1"),
         ({"accumulate": 2.0}, "accumulate is 2.0: it must be an integer of at least 1"),
         ({"accumulate": 7}, "a step takes 224 samples, but an epoch has 203 to train on: take accumulate=6"),
-        ({"accumulate": 2, "mesh": d5.Mesh(1, stages=2)}, "set Mesh.micro_batches=…., whose gradients"),
+        *cases_of("parallel", lambda: [({"accumulate": 2, "mesh": d5.Mesh(1, stages=2)}, MICRO_BATCHES)]),
     ],
 )
 def test_what_cannot_be_accumulated_is_refused(changes: dict[str, Any], said: str) -> None:

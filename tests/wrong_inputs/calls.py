@@ -18,8 +18,8 @@ from d5ray.frameworks.numpy import from_onnx
 from d5ray.names import namespaces
 from d5ray.networks.microbatch.measuring import StepCost
 from d5ray.networks.network import Network
+from tests.beside_kits import cases_of, public_names
 from tests.metrics.small_runs import finished
-from tests.training.datasets.files import write_records, write_tar
 
 NOT_CALLED = {
     "made by d5ray alone, which hands it to the user": {
@@ -106,7 +106,7 @@ def example(kind: type, name: str, folder: Path) -> Any:
         d5.Network: network(),
         d5.Dataset: data(), d5.Sampler: d5.samplers.ShuffleSampler(), d5.datasets.Samples: data().train,
         d5.Experiment: experiment(), d5.simulation.UniformLinks: d5.simulation.UniformLinks(),
-        d5.operators.DefaultBoxes: d5.operators.DefaultBoxes(),
+        **dict(cases_of("workloads", lambda: [(d5.operators.DefaultBoxes, d5.operators.DefaultBoxes())])),
     }  # fmt: skip
     if kind in examples:
         return examples[kind]
@@ -117,7 +117,6 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
     """What annotations do not tell."""
     square = np.ones((2, 3), np.float64)
     plain = {"x": np.ones((4, 3), np.float32)}
-    splitting = splitting_of_two()
     vector = d5.TensorDescriptor("float32", ("n",))
     cpp = {"name": "same", "source": SAME, "inputs": [vector], "outputs": [vector], "flags": ("-O0",)}
     return {
@@ -173,14 +172,11 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
         "Run": {"where": run(folder, "fuzz").folder},
         "Slowdown": {"agent": 1, "factor": 2.0},
         "Split": {"inputs": data().train.inputs, "labels": data().train.labels},
-        "Splitting": {"network": network(), "plan": {"product": d5.networks.ByColumns()}, "parts": 2},
         "Subset": {"whole": data().train, "indices": np.arange(3)},
         "Synthetic": {"shape": (1, 4, 4)},
-        "TFRecord": {"path": records(folder), "classes": 2, "inputs": "x"},
         "TensorDescriptor": {"dtype": "float32", "shape": (2, 3)},
         "TimeVarying": {"topologies": (d5.topologies.Ring(4), d5.topologies.Complete(4))},
         "TorchOptimizer": {"rule": torch.optim.Adam},
-        "WebDataset": {"path": archive(folder), "classes": 2},
         "WarmUp": {"after": 0.1, "length": 3},
         "check_forward": {"operator": np.tanh, "inputs": [square], "reference": np.tanh},
         "check_gradient": {"operator": torch.tanh, "inputs": [square]},
@@ -189,8 +185,6 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
         "check_training": {"curve": [0.1, 0.2], "expected": [0.1, 0.2], "tolerance": 0.1},
         "compare_values": {"network": network(), "found": plain, "expected": plain},
         "convergence_curve": {"run": run(folder, "curve").tables()},
-        "exchange_table": {"splitting": splitting, "sizes": {"batch": 4}},
-        "parameter_table": {"splitting": splitting},
         "from_arrays": {"x": data().train.inputs, "y": data().train.labels},
         "from_huggingface": {"train": hf.Dataset.from_dict({"x": [[1.0]] * 16, "label": [0, 1] * 8})},
         "from_table": {"train": pa.table({"x": [1.0] * 16, "z": [2] * 16, "label": [0, 1] * 8})},
@@ -203,16 +197,15 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
         "median_interval": {"values": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]},
         "median_log_ratio": {"a": [1.0] * 8, "b": [2.0] * 8},
         "microbatched": {"network": network(), "sizes": {"product": [2, 2]}},
-        "pieces": {"network": network(), "cut": d5.pipelines.Cut(("relu",))},
         "quantile_interval": {"values": [float(x) for x in range(40)], "q": 0.5},
         "register_operator": {"domain": "fuzz", "type": "Double", "operator": Double()},
         "replay": {"run": run(folder, "again")},
         "run_recipe": {"fixed": {}, "mutable": {}, "metrics": []},
         "simulate": {"experiment": experiment(), "root": folder / "simulated"},
-        "split": {"network": network(), "plan": {"product": d5.networks.ByColumns()}, "index": 0, "parts": 2},
         "sql": {"run": run(folder, "asked"), "query": "select 1"},
-        "stage_table": {"pieces": d5.pipelines.pieces(network(), d5.pipelines.Cut(("relu",)))},
         "tensordesc": {"first": "float32", "second": (2, 3)},
+        **dict(cases_of("workloads", lambda: of_files(folder).items())),
+        **dict(cases_of("parallel", lambda: of_split_networks().items())),
     }  # fmt: skip
 
 
@@ -223,8 +216,31 @@ def run(folder: Path, name: str) -> d5.Run:
 
 
 @cache
-def splitting_of_two() -> Any:
-    return d5.networks.Splitting(network(), {"product": d5.networks.ByColumns()}, 2)
+def of_split_networks() -> dict[str, dict[str, Any]]:
+    """Networks in parts and in stages."""
+    plan, cut = {"product": d5.networks.ByColumns()}, d5.pipelines.Cut(("relu",))
+    splitting = d5.networks.Splitting(network(), plan, 2)
+    return {
+        "Splitting": {"network": network(), "plan": plan, "parts": 2},
+        "exchange_table": {"splitting": splitting, "sizes": {"batch": 4}},
+        "parameter_table": {"splitting": splitting},
+        "pieces": {"network": network(), "cut": cut},
+        "split": {"network": network(), "plan": plan, "index": 0, "parts": 2},
+        "stage_table": {"pieces": d5.pipelines.pieces(network(), cut)},
+    }
+
+
+def of_files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Files of sixteen samples of two classes: TFRecord (3,), and a tar (2,)."""
+    from tests.kits.workloads.files import write_records, write_tar  # noqa: PLC0415 - of a kit
+
+    records, archive = folder / "some.tfrecord", folder / "some.tar"
+    write_records(records, [{"x": [0.5, 1.5, at], "label": [at % 2]} for at in range(16)])
+    write_tar(archive, {f"{at:04}": {"npy": np.ones(2) * at, "cls": at % 2} for at in range(16)})
+    return {
+        "TFRecord": {"path": records, "classes": 2, "inputs": "x"},
+        "WebDataset": {"path": archive, "classes": 2},
+    }
 
 
 def images(folder: Path) -> Path:
@@ -236,20 +252,6 @@ def images(folder: Path) -> Path:
             (folder / "images" / part / name).mkdir(parents=True, exist_ok=True)
             Image.new("RGB", (8, 8)).save(folder / "images" / part / name / "one.png")
     return folder / "images"
-
-
-def records(folder: Path) -> Path:
-    """A TFRecord file of sixteen samples (3,) of two classes."""
-    path = folder / "some.tfrecord"
-    write_records(path, [{"x": [0.5, 1.5, at], "label": [at % 2]} for at in range(16)])
-    return path
-
-
-def archive(folder: Path) -> Path:
-    """A tar file of sixteen samples (2,) of two classes."""
-    path = folder / "some.tar"
-    write_tar(path, {f"{at:04}": {"npy": np.ones(2) * at, "cls": at % 2} for at in range(16)})
-    return path
 
 
 def parquet(folder: Path) -> Path:
@@ -267,7 +269,7 @@ def valid_calls(folder: Path) -> dict[str, tuple[Callable[..., Any], dict[str, A
     left_out = set[str]().union(*NOT_CALLED.values())
     special = table(folder)
     calls = {}
-    for name in namespaces.places():
+    for name in public_names():
         thing = namespaces.public(name)
         if name in left_out or not callable(thing) or inspect.isabstract(thing):
             continue

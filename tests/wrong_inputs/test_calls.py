@@ -10,6 +10,7 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.identity.canonical import canonical
 from d5ray.names import namespaces
+from tests.beside_kits import cases_of, public_names
 from tests.cases import of_this_week
 from tests.wrong_inputs.calls import NOT_CALLED, experiment, valid_calls
 from tests.wrong_inputs.trying import Case, all_cases, tried
@@ -49,10 +50,10 @@ def test_every_public_name_is_called_or_left_out_for_a_reason(tmp_path: Path) ->
     assert called & left_out == set()
     abstract = {
         name
-        for name in namespaces.places()
+        for name in public_names()
         if getattr(namespaces.public(name), "__abstractmethods__", ()) and name not in left_out
     }
-    assert set(namespaces.places()) - called - left_out == abstract
+    assert set(public_names()) - called - left_out == abstract
 
 
 WHERE_SAID: dict[str, Callable[[], object]] = {
@@ -66,7 +67,7 @@ WHERE_SAID: dict[str, Callable[[], object]] = {
     "threads": lambda: experiment(threads=10**9),
     "agents": lambda: experiment(agents=10**12),
     "ring": lambda: d5.topologies.Ring(10**12),
-    "mesh": lambda: d5.Mesh(10**9, 10**9),
+    **dict(cases_of("parallel", lambda: [("mesh", lambda: d5.Mesh(10**9, 10**9))])),
 }
 
 

@@ -9,6 +9,12 @@ BRINGS: Final[dict[str, dict[str, str]]] = {
     "commands": {  # by their modules
         name: f"{_HERE}.commands.{name}" for name in ("compare", "check", "rerun", "tune", "bench")
     },
+    "sections of a report": {
+        "scaling": f"{_HERE}.tables.scaling:section",
+        "benches": f"{_HERE}.tables.in_reports:of_benches",
+        "contenders": f"{_HERE}.tables.in_reports:of_contenders",
+    },
+    "communication in a report": {"by size": f"{_HERE}.tables.by_size:blocks_of"},
     "several seeds": {"one after the other": f"{_HERE}.repeats.seeds:run"},
     "tables of a run": {"contenders": f"{_HERE}.tables.operator_tables:tables_of"},
     "tables of criteria": {"contenders": f"{_HERE}.tables.contenders:about_contenders"},

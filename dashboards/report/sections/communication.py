@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple, final
 import numpy as np
 
 from d5ray.dashboards.numbers import number, size
+from d5ray.dashboards.quantities import told, unit_of
 from d5ray.dashboards.report.document import Block, Figure, Note, ReportTable, Section
 from d5ray.dashboards.report.formats import figure_style
-from d5ray.dashboards.report.quantities import told, unit_of
-from d5ray.dashboards.report.sections import by_size
 from d5ray.dashboards.report.subject import Setting, Subject
-from d5ray.kits.laboratory.metrics.simulations import prediction_ratios
 from d5ray.metrics.definitions.catalogue import BytesSent, ExchangeTime, MessagesSent, PredictedExchangeTime
+from d5ray.names.kits import parts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -46,7 +45,8 @@ def section(subject: Subject) -> Section | None:
             )
         )
         blocks.append(_predictions(found))
-    blocks += by_size.blocks_of(subject)
+    for blocks_of in parts("communication in a report").values():
+        blocks += blocks_of(subject)
     if (traffic := _traffic(subject.settings)).rows:
         if not blocks:
             blocks.append(
@@ -87,10 +87,15 @@ def of_studies(subject: Subject) -> list[ExchangeTimes]:
     found = []
     for member in subject.members:
         if {ExchangeTime.name, PredictedExchangeTime.name} <= member.measured.keys():
-            tables = member.tables((ExchangeTime.name, PredictedExchangeTime.name))
-            for scope, (taken, predicted) in prediction_ratios(tables).items():
-                if scope != "agent" and predicted:
-                    found.append(ExchangeTimes(scope, predicted, taken, taken, taken))
+            rows = member.view.ask(
+                "SELECT scope, median(value) FILTER (metric = $predicted) AS predicted, "
+                "median(value) FILTER (metric = $measured) AS taken FROM samples "
+                "WHERE metric IN ($predicted, $measured) AND scope <> 'agent' AND value IS NOT NULL "
+                "GROUP BY scope HAVING predicted > 0 AND taken IS NOT NULL ORDER BY scope",
+                predicted=PredictedExchangeTime.name,
+                measured=ExchangeTime.name,
+            ).to_pylist()
+            found += [ExchangeTimes(row["scope"], row["predicted"], *[row["taken"]] * 3) for row in rows]
     return found
 
 

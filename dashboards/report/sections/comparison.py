@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from d5ray.dashboards.numbers import count
+from d5ray.dashboards.quantities import unit_of
 from d5ray.dashboards.report.document import Block, Figure, Mark, Note, ReportTable, Section, TableCell
 from d5ray.dashboards.report.formats import figure_style
-from d5ray.dashboards.report.quantities import unit_of
 from d5ray.dashboards.report.sections.verdict import other_rate
 from d5ray.dashboards.report.subject import Setting, Subject
 from d5ray.metrics.judge.comparison import METRICS, RunComparison, compare

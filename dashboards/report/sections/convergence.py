@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 import numpy as np
 import numpy.typing as npt
 
+from d5ray.dashboards.quantities import unit_of
 from d5ray.dashboards.report.document import Block, Figure, Section
 from d5ray.dashboards.report.formats import figure_style
-from d5ray.dashboards.report.quantities import unit_of
 from d5ray.dashboards.report.subject import Member, Setting, Subject
 from d5ray.metrics.views.time_series import Over, evaluations, thinned
 

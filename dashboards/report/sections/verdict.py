@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from d5ray.dashboards.disturbances import NAMES, disturbances
+from d5ray.dashboards.quantities import told, unit_of
 from d5ray.dashboards.report.document import Block, Figure, Mark, Note, ReportTable, Section, TableCell
 from d5ray.dashboards.report.formats import figure_style
-from d5ray.dashboards.report.quantities import told, unit_of
 from d5ray.dashboards.report.subject import Member, Setting, Subject, listed
 from d5ray.dashboards.terminal.run_tables import notes
 from d5ray.metrics.definitions.asynchrony import AsynchronousThroughput

@@ -13,8 +13,7 @@ import d5ray as d5
 from d5ray.actors.group import roster
 from d5ray.actors.remote import SETUP_SECONDS
 from d5ray.errors import D5Error
-from d5ray.kits.laboratory.checking.folder import Folder
-from d5ray.kits.laboratory.checking.rows import agreements
+from tests.checked import assert_agreed
 from tests.clusters import Cluster, Driver, cluster
 from tests.conftest import wait_until
 
@@ -143,7 +142,7 @@ def test_the_others_train_on_until_a_node_joins_the_cluster(three: Cluster) -> N
     found = [names.index(name) for name in ("agent_died", "agents_changed", "agent_waits", "agent_joined")]
     assert found == sorted(found)
     run = d5.Run(folder)
-    assert not list(agreements(Folder(run, run.row, run.tables())))
+    assert_agreed(run)
 
 
 @pytest.mark.slow

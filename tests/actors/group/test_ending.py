@@ -11,12 +11,12 @@ import pytest
 import d5ray as d5
 from d5ray.actors.group.group import TrainingGroup
 from d5ray.errors import AgentError
-from d5ray.kits.laboratory.checking.checker import violations
 from tests.actors.looks import Victim, pid_of
+from tests.checked import assert_breaks
 from tests.conftest import wait_until
 
 STEPS = 4
-FAILED = ["the run is failed: only a completed one counts"]  # what `check` says, and nothing else
+FAILED = "the run is failed: only a completed one counts"  # what `check` says, and nothing else
 
 
 def launched(rule: d5.DistributedOptimizer, on_failure: str, max_failures: int = -1) -> TrainingGroup:
@@ -26,11 +26,6 @@ def launched(rule: d5.DistributedOptimizer, on_failure: str, max_failures: int =
         cpus_per_agent=0.25, on_failure=on_failure, evaluate=False, max_failures=max_failures,
     )  # fmt: skip
     return d5.launch(made, quiet=True)
-
-
-def broken(run: d5.Run) -> list[str]:
-    """The rules that it breaks, beside that it is of no recipe."""
-    return [text for text in violations(run) if "comes from no recipe" not in text]
 
 
 def kill(group: TrainingGroup, *victims: Victim) -> None:
@@ -68,7 +63,7 @@ def test_a_death_after_the_training_leaves_a_complete_run(
     assert (died["rank"], detail["rows"]) == (0, len(own))
     assert sorted(own.query("metric == 'loss'").step) == list(range(STEPS))
     assert detail["lost"] == ("nothing" if rule.one_model else "its parameters")
-    assert broken(run) == []
+    assert_breaks(run)
 
 
 @pytest.mark.full
@@ -84,7 +79,8 @@ def test_a_death_after_the_training_ends_the_run_as_failed_where_the_policy_is_t
     row = run.row
     assert (row["status"], row["steps"], row["verdict"]) == ("failed", STEPS, None)
     assert "ParameterServer(shard=0)" in row["stop_reason"] and row["ended"] is not None
-    assert row["rows"] >= before and broken(run) == FAILED
+    assert row["rows"] >= before
+    assert_breaks(run, FAILED)
 
 
 class DiesAtItsThirdStep(d5.DistributedOptimizer):
@@ -120,7 +116,7 @@ def test_a_run_survives_max_failures_deaths_and_no_other() -> None:
     run = d5.Run(group.folder)
     deaths = [r for r in run.tables()["events"].to_pylist() if r["name"] == "agent_died"]
     assert len(deaths) == 3 and run.row["steps"] == 6
-    assert broken(run) == FAILED
+    assert_breaks(run, FAILED)
     wait_until(lambda: all(now <= was + 4 for was, now in zip(before, held(), strict=True)), 10)
 
 

@@ -18,9 +18,9 @@ import pytest
 
 import d5ray as d5
 from d5ray.actors.group.group import TrainingGroup
-from d5ray.kits.laboratory.checking.folder import Folder
-from d5ray.kits.laboratory.checking.rows import agreements
 from tests.actors.looks import noted, processes
+from tests.beside_kits import there
+from tests.checked import agreements, assert_agreed
 from tests.conftest import wait_until
 
 DIGITS = d5.datasets.load_dataset("digits")
@@ -168,20 +168,22 @@ def test_survivors_of_a_kill_have_one_model_and_say_so() -> None:
     assert len(set(agreed["sha256"].values())) == 1
     own = [row["detail"]["sha256"] for row in told if row["rank"] >= 0]
     assert own == [agreed["sha256"]["0"]] * len(left)
-    run = d5.Run(group.folder)
+    assert_agreed(d5.Run(group.folder))
+    if there("laboratory"):
+        assert_forgeries_are_seen(d5.Run(group.folder), agreed)
 
-    def broken(events: Any) -> list[str]:
-        return list(agreements(Folder(run, run.row, {"events": events})))
 
-    assert broken(tables["events"]) == []
-    forged = tables["events"].to_pylist()
+def assert_forgeries_are_seen(run: d5.Run, agreed: Any) -> None:
+    """By `d5ray check`, in the run's events: another hash of a member's, and none at all."""
+    events = run.tables()["events"]
+    forged = events.to_pylist()
     for each in forged:
         if each["name"] == "agreed" and each["rank"] == 1:
             each["detail"] = each["detail"].replace(agreed["sha256"]["1"], "0" * 64)
-    (text,) = broken(pa.Table.from_pylist(forged, schema=tables["events"].schema))
+    (text,) = agreements(run, events=pa.Table.from_pylist(forged, schema=events.schema))
     assert "rank 1: 000000000000…" in text and "must have the same" in text
     without = [each for each in forged if not (each["name"] == "agreed" and each["agent"] == "driver")]
-    missing = broken(pa.Table.from_pylist(without, schema=tables["events"].schema))
+    missing = agreements(run, events=pa.Table.from_pylist(without, schema=events.schema))
     assert missing and all("is not recorded" in each for each in missing)
 
 

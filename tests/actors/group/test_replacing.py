@@ -14,7 +14,8 @@ import pytest
 import d5ray as d5
 from d5ray.actors.group.group import TrainingGroup
 from d5ray.errors import AgentError, ConfigurationError
-from tests.actors.looks import broken, noted
+from tests.actors.looks import noted
+from tests.checked import assert_agreed
 from tests.distributed.checkpoints.test_changing_sizes import BATCH, PLANNED, Reference, experiment
 from tests.distributed.mortal import Weighted, weighted
 from tests.patience import patience
@@ -112,7 +113,7 @@ def test_survivors_train_on_and_take_the_newcomer_in() -> None:
         assert sizes == [2, 3]
         seconds = (formed["t_wall"].value - killed[0]) * 1e-9
         assert 0 < seconds < patience(30), joined["seconds"]
-    assert not broken(group)
+    assert_agreed(d5.Run(group.folder))
     assert d5.Run(group.folder).row["status"] == "completed"
 
 
@@ -157,7 +158,7 @@ def test_two_are_replaced_of_whom_one_dies_as_it_starts(tmp_path: Path) -> None:
         assert group._members.present == [0, 1, 2]
         assert {row["global_batch"] for row in noted(group, "agents_changed")} == {3 * BATCH}
         assert set(samples_by_epoch(group)) == {SAMPLES}
-    assert not broken(group)
+    assert_agreed(d5.Run(group.folder))
 
 
 def test_a_survivor_that_dies_as_a_newcomer_is_taken_in_is_replaced_too(
@@ -182,7 +183,7 @@ def test_a_survivor_that_dies_as_a_newcomer_is_taken_in_is_replaced_too(
         assert [row["rank"] for row in noted(group, "agent_joined")] == [1, 0]
         assert [row["agents"] for row in noted(group, "agents_changed")] == [2, 2, 3]
         assert set(samples_by_epoch(group)) == {SAMPLES}
-    assert not broken(group)
+    assert_agreed(d5.Run(group.folder))
 
 
 def test_a_run_is_resized_on_purpose() -> None:

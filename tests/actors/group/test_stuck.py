@@ -18,7 +18,8 @@ from d5ray.distributed.group.membership import Membership
 from d5ray.errors import AgentError
 from tests.actors.group.test_failures import CASES, experiment
 from tests.actors.group.test_replacing import Pace
-from tests.actors.looks import broken, noted, processes
+from tests.actors.looks import noted, processes
+from tests.checked import assert_agreed
 from tests.conftest import wait_until
 from tests.patience import patience
 
@@ -63,7 +64,7 @@ def test_an_agent_that_is_stopped_for_ever_is_killed_and_the_run_goes_on(name: s
     assert "TrainingAgent(rank=2) made no progress for " in stuck["reason"]
     assert " waited for it: it did not answer, at step " in stuck["reason"]
     wait_until(lambda: not processes(group), 10, lambda: str(processes(group)))
-    assert not broken(group)
+    assert_agreed(d5.Run(group.folder))
 
 
 @pytest.mark.full

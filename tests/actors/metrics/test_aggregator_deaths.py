@@ -17,15 +17,14 @@ import d5ray as d5
 from d5ray.actors.metrics.aggregator import MetricsAggregator
 from d5ray.actors.metrics.keeper import AggregatorKeeper
 from d5ray.errors import DiskFull, RayLost
-from d5ray.kits.laboratory.checking.checker import violations
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import VERDICTS
-from d5ray.metrics.record.store import Run
+from tests.checked import assert_breaks
 from tests.conftest import wait_until
 from tests.disks import mounted
 from tests.metrics.small_runs import written
 from tests.patience import patience
 
-NO_RECIPE = "the run comes from no recipe: nothing was fixed that it could be held to"
 RESTORED_SECONDS = 60.0  # of an idle machine, at most, in which another aggregator is there
 
 
@@ -95,7 +94,7 @@ def complete(group: Any, steps: int) -> Run:
         assert own.attempt.max() or last.step.min() == 0
     assert run.row["status"] == "completed"
     assert run.row["rows"] == len(samples)
-    assert violations(run) == [NO_RECIPE]
+    assert_breaks(run)
     return run
 
 

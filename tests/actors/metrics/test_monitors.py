@@ -10,8 +10,9 @@ import d5ray as d5
 from d5ray.actors.metrics.aggregator import check_resize
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.queries.sql import sql
-from d5ray.metrics.record.store import Run
+from d5ray.metrics.record.reader import Run
 from tests.actors.test_launch import experiment
+from tests.beside_kits import needs_kit
 
 
 def rows_of(run: Run) -> list[dict[str, Any]]:
@@ -75,6 +76,7 @@ def described(min_agents: int) -> dict[str, object]:
     return wanted.describe() | {"agents": wanted.agents}
 
 
+@needs_kit("parallel")
 @pytest.mark.parametrize(("min_agents", "possible"), [(1, "4, 8, 12"), (5, "8, 12")])
 def test_a_mesh_has_whole_replicas_and_an_error_says_how_many(min_agents: int, possible: str) -> None:
     """Every number from min_agents to all is taken, or refused with those that are possible."""
@@ -90,6 +92,7 @@ def test_a_mesh_has_whole_replicas_and_an_error_says_how_many(min_agents: int, p
         )
 
 
+@needs_kit("parallel")
 def test_beyond_the_experiments_agents_nothing_is_possible() -> None:
     """13 of 12."""
     with pytest.raises(ConfigurationError, match=r"agents is 13: it must be .* 12 at most"):

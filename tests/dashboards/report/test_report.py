@@ -26,19 +26,20 @@ from d5ray.dashboards.report.document import Figure, ReportDocument, ReportTable
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.formats.html_page import page
 from d5ray.dashboards.report.formats.markdown import markdown
-from d5ray.dashboards.report.sections import breakdown, communication, convergence, scaling, verdict
+from d5ray.dashboards.report.sections import breakdown, communication, convergence, verdict
 from d5ray.dashboards.report.sections.convergence import MetricCurve, together
 from d5ray.dashboards.report.subject import Subject, subject_of
 from d5ray.distributed.simulation.compute import LogNormalTime
 from d5ray.errors import ConfigurationError, StorageError
-from d5ray.kits.laboratory.metrics.scaling import RunSteps
 from d5ray.metrics.definitions.catalogue import StepTime, TestAccuracy
 from d5ray.metrics.judge.comparison import compare
 from d5ray.metrics.judge.run_series import RunSeries, joined
+from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import table_of
-from d5ray.metrics.record.store import Run, RunWriter
+from d5ray.metrics.record.store import RunWriter
 from d5ray.simulator import simulate
+from tests.beside_kits import needs_kit
 
 CRITERIA = (TestAccuracy() >= 0.5, StepTime() <= 0.0012)
 AGENTS = (1, 2, 4)
@@ -205,6 +206,7 @@ def test_key_figures_are_medians_over_runs(subject: Subject, report: ReportDocum
         assert float(shown) == pytest.approx(np.median(last), rel=1e-3)
 
 
+@needs_kit("laboratory")
 def test_scaling_is_weak_and_that_of_hand(subject: Subject, report: ReportDocument) -> None:
     """An agent's samples stay: T₁/Tₙ is the efficiency, over pairs of runs, and n times it the speed-up."""
     rows = [plain(row) for row in table(report, "Weak scaling").rows]
@@ -217,15 +219,6 @@ def test_scaling_is_weak_and_that_of_hand(subject: Subject, report: ReportDocume
         assert row[0] == str(agents)
         assert float(row[2].split(" ")[0]) == pytest.approx(efficiency, rel=1e-3)
         assert float(row[1].split(" ")[0]) == pytest.approx(agents * efficiency, rel=1e-3)
-
-
-def test_scaling_of_the_same_work_is_strong_and_of_neither_says_so() -> None:
-    strong = scaling.scaling({1: [RunSteps(0.4, 64)], 4: [RunSteps(0.125, 64)]})
-    assert not isinstance(strong, str) and strong.kind == "strong"
-    assert strong.points[1].efficiency.value == pytest.approx(0.8)
-    assert strong.points[1].speedup.value == pytest.approx(3.2)
-    neither = scaling.scaling({1: [RunSteps(0.4, 64)], 4: [RunSteps(0.1, 100)]})
-    assert isinstance(neither, str) and "64 with 1, 100 with 4" in neither
 
 
 def test_the_comparison_is_that_of_d5ray_compare(subject: Subject, report: ReportDocument) -> None:

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
+import d5ray as d5
 from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.state import pack, unpack_into
 from d5ray.errors import ConfigurationError, StorageError
-from d5ray.kits.parallel.pipeline.schedules import GPipe, OneFOneB
 from d5ray.metrics.record.tensor_file import parsed, pieces
+from tests.beside_kits import needs_kit
 
 LIKE = torch.zeros(1)
 
@@ -115,8 +116,10 @@ def test_what_cannot_be_kept_is_named(name: str, value: Any) -> None:
         pack(Thing(**{name: value}), "thing")
 
 
+@needs_kit("parallel")
 def test_a_class_is_known_by_its_first_name() -> None:
     """So an object of a class that was renamed since fits, and one of another class does not."""
+    GPipe, OneFOneB = d5.pipelines.GPipe, d5.pipelines.OneFOneB
     given = Thing(schedule=GPipe(), other=Thing())
     packed = pack(given, "thing")
     assert packed.data["schedule"] == {"kept": "FillDrain"}

@@ -30,6 +30,7 @@ from d5ray.kits.laboratory.chaos.judging import (
 )
 from d5ray.kits.laboratory.chaos.processes import Ended, ended
 from d5ray.kits.laboratory.chaos.trials import VICTIMS, Trial, drawn, possible
+from tests.beside_kits import cases_of
 from tests.cases import of_this_week
 from tests.conftest import Head, marked
 from tests.disks import mounted, unshared
@@ -83,12 +84,16 @@ def test_equal_seeds_draw_equal_trials_and_every_pair_comes_alike() -> None:
     assert {trial.policy for trial in trials} == {"stop", "continue", "restart", "replace"}
 
 
+def on_a_mesh() -> dict[str, Any]:
+    return {"agents": None, "mesh": d5.Mesh(replicas=2), "on_failure": "continue"}
+
+
 @pytest.mark.parametrize(
     ("changes", "policies"),
     [
         ({}, ["stop", "continue", "restart", "replace"]),
         ({"distributed": d5.optimizers.Hogwild()}, ["stop", "continue"]),
-        ({"agents": None, "mesh": d5.Mesh(replicas=2), "on_failure": "continue"}, ["continue"]),
+        *cases_of("parallel", lambda: [(on_a_mesh(), ["continue"])]),
     ],
 )
 def test_policies_are_those_that_the_experiment_can_have(

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from d5ray.dashboards.report.sections import studies
 from d5ray.kits.laboratory.metrics import rates, simulations
 from d5ray.kits.laboratory.metrics.exchanges import ALLREDUCE_TIME, AllreduceSpeedup, AllreduceTime
 from d5ray.kits.laboratory.metrics.performance_profiles import medians_of, ratios_of
 from d5ray.kits.laboratory.metrics.side_by_side import RecordingShare, StepTimeRatio
-from d5ray.kits.laboratory.tables import contenders
+from d5ray.kits.laboratory.tables import contenders, in_reports
 from d5ray.metrics.record.recorder import Recorder
 
 UNITS = {rates.UPDATE_RATE: "1/s", rates.SAMPLE_RATE: "1/s", simulations.PEAK_MEMORY: "B"}
@@ -209,7 +208,7 @@ def test_the_tables_say_what_was_needed_and_who_was_best() -> None:
 def test_the_figure_has_a_line_of_every_optimizer_through_its_shares() -> None:
     """By steps: Muon is within a ratio of 1 on half of all workloads, from 1.5 on on all; best first."""
     ratios = ratios_of(medians_of(profiles(), "steps_to_target"))
-    (axes,) = studies._drawn(ratios, "steps").axes
+    (axes,) = in_reports._drawn(ratios, "steps").axes
     muon, adamw, sgd = axes.lines
     assert [line.get_label() for line in axes.lines] == ["Muon  0.92", "AdamW  0.75", "SGD & <co>  0.00"]
     assert np.asarray(muon.get_xydata()).tolist() == [[1.0, 0.5], [1.5, 1.0], [2.5, 1.0], [4.0, 1.0]]

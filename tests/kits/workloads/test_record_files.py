@@ -11,7 +11,7 @@ import pytest
 import d5ray as d5
 from d5ray.errors import ConfigurationError, D5Error, DataError
 from d5ray.training.datasets.samples import Samples
-from tests.training.datasets.files import write_records, write_tar
+from tests.kits.workloads.files import write_records, write_tar
 from tests.training.datasets.test_arrays import equal, trained
 
 RNG = np.random.default_rng(27)

@@ -9,14 +9,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from d5ray.kits.laboratory.metrics.operator_calls import OF_OPERATORS
 from d5ray.metrics.definitions.catalogue import CATALOGUE
 from d5ray.metrics.exports import exported_metrics as m
 from d5ray.metrics.exports.exported_rows import come_to
 from d5ray.metrics.record.columns import expand
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import EVENTS
+from tests.beside_kits import cases_of, there
 from tests.patience import patience
+
+
+def operators() -> list[tuple[str, Any]]:
+    from d5ray.kits.laboratory.metrics.operator_calls import OF_OPERATORS  # noqa: PLC0415 - of a kit
+
+    return list(OF_OPERATORS.items())
+
+
+KNOWN: dict[str, Any] = CATALOGUE | dict(cases_of("laboratory", operators))
 
 
 def test_every_metric_of_the_module_is_in_the_list_once() -> None:
@@ -28,7 +37,7 @@ def test_every_metric_of_the_module_is_in_the_list_once() -> None:
     for each in m.EXPORTED:
         assert re.fullmatch(r"ray_d5ray_[a-z_]+", each.exposed)
         assert each.exposed.endswith("_total") == (each.kind == m.COUNTER)
-        assert set(each.rows) <= set(CATALOGUE) | set(OF_OPERATORS)
+        assert set(each.rows) <= set(KNOWN) or not there("laboratory")
         assert set(each.roles) <= set(m.ROLES)
         assert bool(each.label) == (len(set(each.rows.values())) > 1 or each in (m.OWN, m.FAILURES))
 
@@ -36,14 +45,13 @@ def test_every_metric_of_the_module_is_in_the_list_once() -> None:
 @pytest.mark.parametrize("each", m.EXPORTED, ids=lambda each: each.name)
 def test_a_metric_has_the_unit_of_what_it_is_made_of(each: m.ExportedMetric) -> None:
     """But for counts, and rates of a sum."""
-    known: dict[str, Any] = {**CATALOGUE, **OF_OPERATORS}
-    for row in each.rows:
+    for row in each.rows if there("laboratory") else each.rows.keys() & KNOWN.keys():
         if each.by in (m.COUNT, m.NO_NUMBER):
             assert each.unit == "1"
         elif each.by == m.RATE:
-            assert each.unit == f"{known[row].unit}/s"
+            assert each.unit == f"{KNOWN[row].unit}/s"
         else:
-            assert each.unit == known[row].unit
+            assert each.unit == KNOWN[row].unit
 
 
 def batches(rows: int, seed: int) -> list[pa.RecordBatch]:

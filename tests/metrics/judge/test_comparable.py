@@ -12,17 +12,13 @@ from d5ray.actors.group.run_row import RunOrigin
 from d5ray.dashboards.report import writing
 from d5ray.errors import ConfigurationError, DataError
 from d5ray.identity import checkout
-from d5ray.kits.laboratory.checking.folder import Folder
-from d5ray.kits.laboratory.checking.origin import hashes
-from d5ray.kits.laboratory.checking.series_checker import violations
-from d5ray.kits.laboratory.repeats import seeds
 from d5ray.metrics.judge.comparable import DATA, data_of, incomparable
 from d5ray.metrics.judge.comparison import compare
-from d5ray.metrics.record.store import Run
+from d5ray.metrics.record.reader import Run
 from d5ray.recipes.engine import library
 from d5ray.recipes.engine.recipe import Recipe
+from tests.beside_kits import needs_kit, there, with_kits
 from tests.conftest import d5ray
-from tests.kits.laboratory.test_seeds import Simulated, only_series
 
 FIXED: dict[str, Any] = {"model": "mlp", "epochs": 1, "batch_size": 512}
 DIGITS = d5.datasets.load_dataset("digits")
@@ -60,8 +56,9 @@ def test_other_data_have_another_hash_and_are_incomparable(own_home: Path) -> No
     (reason,) = incomparable([one, other])
     assert reason.startswith("dataset_sha256: ") and one.name in reason and other.name in reason
     assert compare([one], [other]).incomparable == (reason,)
-    done = d5ray("compare", one.name, other.name, env={"D5RAY_HOME": str(own_home)})
-    assert (done.code, "incomparable" in done.out, "dataset_sha256" in done.out) == (2, True, True)
+    if there("laboratory"):
+        done = d5ray("compare", one.name, other.name, env={"D5RAY_HOME": str(own_home)})
+        assert (done.code, "incomparable" in done.out, "dataset_sha256" in done.out) == (2, True, True)
     writing.write([one.name, other.name], own_home / "report.md")
     assert "not comparable" in (own_home / "report.md").read_text()
 
@@ -89,57 +86,6 @@ def noisy() -> d5.Dataset:
     return d5.Dataset("digits", d5.datasets.Split(inputs, DIGITS.train.labels), DIGITS.test, DIGITS.classes)
 
 
-def test_a_series_on_other_data_breaks_a_rule(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run of it, whose data are said to be others."""
-    recipe = Recipe.of(
-        {"job": Simulated, "hidden": 8}, {}, [d5.metrics.TestAccuracy() >= 0.01], name="simulated"
-    )
-    seeds.run(recipe, 2, address=None, quiet=True)
-    series = only_series()
-    assert violations(series) == []
-    from d5ray.metrics.record.store import RunWriter  # noqa: PLC0415
-
-    run = series.runs[1]
-    facts = run.tables()["environment"].to_pylist()
-    changed = [fact | {"value": "0" * 64} if fact["key"] == DATA else fact for fact in facts]
-    from d5ray.metrics.record.schema import table_of  # noqa: PLC0415
-
-    RunWriter(run.folder.parent, run.name).write_table("environment", table_of("environment", changed))
-    assert any(
-        "cannot be compared, since these differ: dataset_sha256" in text for text in violations(series)
-    )
-
-
-@pytest.mark.full
-def test_a_files_byte_changes_the_hash_and_compare_says_so(own_home: Path) -> None:
-    """A text of one's own, fixed by its path: equal runs while it is the same, incomparable afterwards."""
-    text = own_home / "book.txt"
-    text.write_bytes(b"It was a bright cold day in April. " * 300)
-    fixed = FIXED | {"dataset": "text", "dataset_kwargs": {"paths": str(text), "length": 8}}
-    fixed |= {"model": "transformer", "model_kwargs": {"width": 8, "heads": 1, "depth": 1}}
-
-    def read() -> Run:
-        recipe = Recipe.of(fixed, {"optimizer": d5.optimizers.SGD(0.1)}, [], name="mine")
-        with d5.simulate(recipe.made(), origin=RunOrigin(**recipe.described())) as group:
-            group.train(1, progress=False)
-        return Run(group.folder)
-
-    one, same = read(), read()
-    text.write_bytes(text.read_bytes().replace(b"April", b"april", 1))
-    other = read()
-    assert one.row["recipe_hash"] == same.row["recipe_hash"] != other.row["recipe_hash"]
-    assert incomparable([one, same]) == () and len(incomparable([one, other])) == 1
-    home = {"D5RAY_HOME": str(own_home)}
-    assert "incomparable" not in d5ray("compare", one.name, same.name, env=home).out
-    done = d5ray("compare", one.name, other.name, env=home)
-    assert (done.code, "incomparable" in done.out, "dataset_sha256" in done.out) == (2, True, True)
-    assert json.loads(other.row["fixed"])[DATA] == data_of(other)[DATA]
-    assert list(hashes(Folder(other, other.row, other.tables()))) == []
-    forged = dict(other.row) | {key: one.row[key] for key in ("fixed", "recipe_hash")}
-    (told,) = hashes(Folder(other, forged, other.tables()))
-    assert "the recipe's hash is of other data than were read" in told
-
-
 def test_data_that_fixed_tells_are_not_read_for_the_hash() -> None:
     """Made data by their options; files by what they hold, and a file that lacks is said at once."""
     made = Recipe.of(FIXED | {"dataset": "synthetic"}, {"optimizer": d5.optimizers.SGD(0.1)}, [], name="made")
@@ -151,7 +97,7 @@ def test_data_that_fixed_tells_are_not_read_for_the_hash() -> None:
         lacking.described()
 
 
-@pytest.mark.parametrize("name", [*library.shipped(), *checkout.names()])
+@pytest.mark.parametrize("name", with_kits([*library.shipped(), *checkout.names()]))
 def test_a_shipped_recipe_fixes_its_data(name: str) -> None:
     """No part of the data can be set: another set, an option of it, or its options as a whole."""
     module = library.own(name)
@@ -163,6 +109,7 @@ def test_a_shipped_recipe_fixes_its_data(name: str) -> None:
             Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name, overrides={key: value})
 
 
+@needs_kit("workloads")
 def test_the_recipes_on_published_data_are_recipes() -> None:
     """What the docstrings of the workloads show: a recipe of three lines, which has another hash."""
     for name, change in (

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 import d5ray as d5
-from benchmarks.simulation_speed.worker import inner_of
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.build import chain
 from d5ray.frameworks.torch.executor import TorchExecutor
+from d5ray.networks.executors.delayed import DelayedExecutor
+from d5ray.networks.executors.executor import Executor
 from d5ray.networks.layers.layers import Dropout, Residual
 from d5ray.networks.zoo.catalogue import network
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
@@ -21,6 +22,12 @@ from d5ray.training.datasets.dataset import Dataset, Split
 
 Array = np.ndarray[Any, Any]
 LOSS = SoftmaxCrossEntropyLoss()
+
+
+def inner_of(executor: Executor) -> Executor:
+    """The executor that computes, within the one that lets virtual time pass."""
+    assert isinstance(executor, DelayedExecutor)
+    return executor._inner
 
 
 def made(shape: tuple[int, ...] = (6,), classes: int = 11, **options: Any) -> TorchExecutor:

@@ -1,1 +1,1 @@
-"""What the laboratory prints: criteria and times of contenders, calls, studies, profiles"""
+"""Tables and figures of the laboratory: contenders, calls, studies, profiles, scaling"""

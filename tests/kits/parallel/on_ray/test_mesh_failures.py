@@ -14,8 +14,9 @@ import d5ray as d5
 from d5ray.actors.group.group import TrainingGroup
 from d5ray.errors import AgentError
 from tests.actors.group.test_replacing import SAMPLES, Pace, samples_by_epoch, train_until
-from tests.actors.looks import broken, noted
+from tests.actors.looks import noted
 from tests.agents import agents_in_threads, shares_of
+from tests.checked import assert_agreed
 from tests.conftest import wait_until
 from tests.distributed.regrouped import Regrouped
 from tests.together import together
@@ -83,7 +84,7 @@ def test_the_other_replica_goes_on_and_the_run_says_so(tmp_path: Path) -> None:
             group.network_parameters(1)
         samples = group.metrics().to_pandas().query("metric == 'loss'")
         assert samples[samples["rank"] < 2].groupby("rank").step.count().tolist() == [STEPS] * 2
-    assert broken(group) == []
+    assert_agreed(d5.Run(group.folder))
     assert any(not np.array_equal(network[name], value) for name, value in undisturbed(wanted).items())
 
 
@@ -100,7 +101,7 @@ def test_a_replica_that_is_started_again_takes_the_others_state(tmp_path: Path) 
         ]  # fmt: skip
         assert [detail["new"] for name, detail in events if name == "agreed"] == [[2], [3]]
         networks = [group.network_parameters(replica) for replica in range(2)]
-    assert broken(group) == []
+    assert_agreed(d5.Run(group.folder))
     expected = undisturbed(wanted)
     for network in networks:
         assert_same(network, expected)
@@ -117,7 +118,7 @@ def test_where_no_replica_is_whole_all_go_back(tmp_path: Path) -> None:
         assert outcome.completed and outcome.step == STEPS
         assert {row["step"] for row in noted(group, "replica_restarted")} == {4}
         networks = [group.network_parameters(replica) for replica in range(2)]
-    assert broken(group) == []
+    assert_agreed(d5.Run(group.folder))
     expected = undisturbed(wanted)
     for network in networks:
         assert_same(network, expected)
@@ -164,7 +165,7 @@ def test_the_other_replica_trains_on_and_takes_in_a_new_one(tmp_path: Path) -> N
         assert [d["new"] for name, d in events if name == "agreed"] == [[], [], [2], [3]]
         as_in_threads(group, group.train(100, progress=False).step)
         assert set(samples_by_epoch(group)) == {SAMPLES}
-    assert broken(group) == []
+    assert_agreed(d5.Run(group.folder))
 
 
 @pytest.mark.slow
@@ -180,4 +181,4 @@ def test_a_mesh_is_resized_by_whole_replicas() -> None:
         train_until(group, "agent_joined", 2)
         as_in_threads(group, group.train(100, progress=False).step)
         assert set(samples_by_epoch(group)) == {SAMPLES}
-    assert broken(group) == []
+    assert_agreed(d5.Run(group.folder))

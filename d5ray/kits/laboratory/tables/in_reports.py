@@ -1,17 +1,18 @@
-"""The section of `d5ray bench`: what was measured, where it can be below the roof of the machine's peaks
+"""Sections of a report: contenders side by side with optimizers' profiles, and benches below their roofline
 
 Williams, Waterman and Patterson, doi 10.1145/1498765.1498785.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from d5ray.dashboards.report.document import Block, Figure, Note, Section
+from d5ray.dashboards.report.document import Block, Figure, Note, ReportTable, Section
 from d5ray.dashboards.report.formats import figure_style
-from d5ray.dashboards.report.sections.studies import converted
 from d5ray.dashboards.report.subject import Member, Subject
+from d5ray.display.console import ConsoleTable as RichTable
+from d5ray.display.console import Group, Text
 from d5ray.kits.laboratory.metrics.operator_calls import (
     OPERATOR_TIME,
     PEAK_BYTE_RATE,
@@ -19,28 +20,103 @@ from d5ray.kits.laboratory.metrics.operator_calls import (
     peak,
     timed_by,
 )
+from d5ray.kits.laboratory.metrics.performance_profiles import (
+    MEASURES,
+    WORST_RATIO,
+    medians_of,
+    ratios_of,
+    score,
+    share,
+)
+from d5ray.kits.laboratory.tables import contenders, profile_tables
 from d5ray.kits.laboratory.tables.operator_tables import Measured, explained, left_out, measured, sections
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
+Ratios = Mapping[str, Mapping[str, float]]
+APART = 0.006  # between lines of equal value, so that none hides another
+
+
+def of_contenders(subject: Subject) -> Section | None:
+    """The numbers behind the ratios of runs that measured baselines; None for runs of agents."""
+    blocks: list[Block] = []
+    for member in subject.members:
+        if "problems" in member.described:  # of a bench, which has a section of its own
+            continue
+        scopes = member.view.ask("SELECT DISTINCT scope FROM samples")["scope"].to_pylist()
+        if any("[" in scope for scope in scopes):
+            prefix = f"{member.name}: " if len(subject.members) > 1 else ""
+            tables = member.run.tables()
+            for by in profile_tables.SHOWN:
+                if any((ratios := ratios_of(medians_of(tables, MEASURES[by]))).values()):
+                    blocks.append(_profile(ratios, by, member.name))
+            blocks += [converted(table, prefix) for table in contenders.absolute(tables)]
+    return Section("contenders", "Contenders", tuple(blocks)) if blocks else None
+
+
+def converted(shown: RichTable | Group, prefix: str = "") -> ReportTable:
+    """A table of the terminal, with the title that stands above it, or that its first column has."""
+    title = ""
+    if isinstance(shown, Group):
+        title = str(shown.renderables[0])
+        shown = next(each for each in shown.renderables if isinstance(each, RichTable))
+    header = tuple(str(column.header) for column in shown.columns)
+    cells = [[_plain(cell) for cell in column.cells] for column in shown.columns]
+    numeric = frozenset(at for at, column in enumerate(shown.columns) if column.justify == "right")
+    return ReportTable(prefix + (title or header[0]), header, list(zip(*cells, strict=True)), numeric)
+
+
+def _profile(ratios: Ratios, by: str, run: str) -> Figure:
+    told = (
+        f"The share of workloads whose target an optimizer reached within τ times the fewest {by} of all "
+        "(Dolan and Moré, arXiv:cs/0102001); behind each name AlgoPerf's score."
+    )
+    name = f"performance-profile-by-{by}-{run}"
+    return Figure(name, f"Performance profile by {by}: {run}", told, lambda: _drawn(ratios, by))
+
+
+def _drawn(ratios: Ratios, by: str) -> "Drawing":
+    names = profile_tables.best_first(ratios)
+    labels = [f"{figure_style.short(name)}  {score(ratios[name]):.2f}" for name in names]
+    taus = sorted(
+        {1.0, WORST_RATIO, *(r for own in ratios.values() for r in own.values() if r <= WORST_RATIO)}
+    )
+    with figure_style.drawing(2.9 + figure_style.legend_height(labels)) as (figure, axes):
+        for index, (name, label) in enumerate(zip(names, labels, strict=True)):
+            style = figure_style.line_style(index)
+            shares = [share(ratios[name], tau) + index * APART for tau in taus]
+            axes.step(taus, shares, where="post", color=style.colour, linestyle=style.dashes, label=label)
+        axes.set_xlim(1.0, WORST_RATIO)
+        axes.set_ylim(0.0, 1.06)
+        axes.set_xlabel(f"τ: {by} to the target over the fewest")
+        axes.set_ylabel("share of workloads")
+        figure_style.legend(figure, axes, labels)
+        return figure
+
+
+def _plain(cell: object) -> str:
+    return cell.plain if isinstance(cell, Text) else str(cell)
+
+
+# -- benches ----------------------------------------------------------------------------------------------
 
 OPERATORS: Final = "Operators"
 
 
-def section(subject: Subject) -> Section | None:
+def of_benches(subject: Subject) -> Section | None:
     """A table, and where peaks are known a roofline, for each run of a bench; None where there is none."""
     blocks: list[Block] = []
     kinds = set()
     for member in subject.members:
         if "problems" in member.described and timed_by(member.described) in member.measured:
-            blocks += _of(member)
+            blocks += _bench(member)
             kinds.add(timed_by(member.described))
     title = OPERATORS if kinds == {OPERATOR_TIME} else "Bench"
     return Section("operators", title, tuple(blocks)) if blocks else None
 
 
-def _of(member: Member) -> list[Block]:
+def _bench(member: Member) -> list[Block]:
     tables, found = member.run.tables(), measured(member.run)
     flops, moved = peak(tables, PEAK_FLOP_RATE), peak(tables, PEAK_BYTE_RATE)
     blocks: list[Block] = []
@@ -53,7 +129,9 @@ def _of(member: Member) -> list[Block]:
         )
         roof = flops[0], moved[0]
         blocks.append(
-            Figure(f"roofline-{member.name}", f"Roofline: {member.name}", told, lambda: _drawn(drawn, *roof))
+            Figure(
+                f"roofline-{member.name}", f"Roofline: {member.name}", told, lambda: _roofline(drawn, *roof)
+            )
         )
     elif drawn:
         blocks.append(Note(f"{member.name} measured no peaks, so there is no roof to draw."))
@@ -65,7 +143,7 @@ def _of(member: Member) -> list[Block]:
     return blocks
 
 
-def _drawn(found: Sequence[Measured], flops: float, moved: float) -> "Drawing":
+def _roofline(found: Sequence[Measured], flops: float, moved: float) -> "Drawing":
     from matplotlib.ticker import FuncFormatter  # noqa: PLC0415
 
     frameworks = list(dict.fromkeys(each.framework for each in found))

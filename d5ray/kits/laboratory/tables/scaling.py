@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import numpy as np
 
+from d5ray.dashboards.quantities import spread, told
 from d5ray.dashboards.report.document import Block, Figure, Note, ReportTable, Section
 from d5ray.dashboards.report.formats import figure_style
-from d5ray.dashboards.report.quantities import spread, told
 from d5ray.dashboards.report.subject import Setting, Subject
 from d5ray.kits.laboratory.metrics.scaling import (
     SAME,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple, final
 import numpy as np
 
 from d5ray.dashboards.numbers import number, size
+from d5ray.dashboards.quantities import spread, told
 from d5ray.dashboards.report.document import Block, Figure, ReportTable
 from d5ray.dashboards.report.formats import figure_style
-from d5ray.dashboards.report.quantities import spread, told
 from d5ray.dashboards.report.subject import Member, Subject
 from d5ray.distributed.network_cost import fit
 from d5ray.kits.laboratory.metrics.exchanges import ALLREDUCE_TIME
