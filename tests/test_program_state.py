@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sklearn.utils  # noqa: F401 - has pools of threads
 import threadpoolctl
 import torch
 
@@ -23,7 +24,6 @@ from d5ray.errors import D5Error
 from d5ray.frameworks.torch import from_model
 
 MODULE = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
-d5.datasets.load_dataset("digits")  # loads scikit-learn, which has pools of threads
 RNG = np.random.default_rng(7)
 DATA = d5.from_arrays(RNG.standard_normal((12, 4)).astype(np.float32), RNG.integers(3, size=12), name="tiny")
 
