@@ -1,11 +1,12 @@
 # make run        set everything up in .venv and run the main job to its verdict
-# make test       set up what tests need and pass those that one waits for (about 10 minutes on 2 cores)
+# make test       set up what tests need and pass those that one waits for: of the core, then of the kits
+# make test-core  those of the core alone
+# make test-kits  those of the kits around it alone (d5ray/kits, dashboards, GPUs)
 # make test-full  the large matrices and what takes long (20 minutes)
 # make test-older the numeric part with the kernels for AVX2 (4 minutes), or SSE4: PROCESSOR=sse4
 # make test-all   test-full, test-older, test-ray; goes on where it was interrupted, sums up in build/tests/SUMMARY.md
 # make test-gpu   what a machine with a GPU shows, a JSON line a result; without one it says what it would do
 # make test-ray   what starts Ray, with the oldest version of it (10 minutes), or another: RAY=2.57.0
-# make test-kits  tests of the kits around the core alone (d5ray/kits)
 # make test-slow  what needs longer (an hour or more)
 # make rooms      lines, tests and imports by rooms, each within its budget (tests/house.toml)
 # make mutants    how many of 300 small changes of the core its tests notice (hours; goes on where it ended)
@@ -21,7 +22,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 OTHER  := $(VENV)-ray-$(RAY)
 
-.PHONY: run test test-full test-older test-all test-gpu test-ray test-kits test-slow rooms mutants docs docs-outputs tools lint linters clean
+.PHONY: run test test-full test-older test-all test-gpu test-ray test-core test-kits test-slow rooms mutants docs docs-outputs tools lint linters clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.run
@@ -48,8 +49,8 @@ test-ray: $(OTHER)/.made
 test-gpu: $(VENV)/.dev
 	$(BIN)/python -m tests.gpu.check
 
-test-kits: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not slow and not full" tests/kits
+test-core test-kits: $(VENV)/.dev
+	$(BIN)/python -m tests.suites $@
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m tests.suites test-slow

@@ -11,7 +11,9 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests import cases, processor
@@ -53,9 +55,13 @@ class Suite:
         return [sys.executable, "-m", "pytest", "-p", "tests.suites.record", *self.selection, *arguments]
 
     def environment(self) -> dict[str, str]:
-        """A core for each process, and one draw of cases, also over midnight."""
+        """A core for each process, one draw of cases, also over midnight, and modules compiled once for all."""
         kernels = processor.environment(self.kernels) if self.kernels else {}
-        return THREADS | os.environ | {cases.WEEK: cases.week()} | kernels
+        return THREADS | os.environ | {cases.WEEK: cases.week(), "PYTHONDONTWRITEBYTECODE": ""} | kernels
+
+    def part(self, name: str) -> "Suite":
+        """Of the rooms, those of the core, or of the kits."""
+        return replace(self, rooms=tuple(room for room in self.rooms if room.part == name))
 
 
 SHORT = ("-m", "not slow and not full")
@@ -64,6 +70,8 @@ LEFT_OPEN = ("-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnrais
 ON_RAY = (Room(("tests/actors/group",)), Room(("tests/actors",), ("tests/actors/group",)))
 SUITES = {
     "test": Suite(SHORT),
+    "test-core": Suite(SHORT).part("core"),
+    "test-kits": Suite(SHORT).part("kits"),
     "test-full": Suite(("-m", "full and not slow")),
     "test-older-avx2": Suite((*SHORT, "--every-case"), NUMERIC, kernels="avx2"),
     "test-older-sse4": Suite((*SHORT, "--every-case"), NUMERIC, kernels="sse4"),
@@ -93,11 +101,13 @@ def run(name: str, suite: Suite, at: str, resume: bool, folder: Path) -> int:
     before = Outcomes.read(record)
     leave_out = folder / f"{name}.leave-out.txt"
     leave_out.write_text("\n".join(before.done()), encoding="utf-8")
-    begin = time.monotonic()
     environment, codes = suite.environment(), [NO_TESTS]
-    try:
-        command = suite.pytest(f"--record={record}", f"--leave-out={leave_out}")
-        codes += Pool(command, environment, suite.folder, folder / name).run(suite.rooms).values()
+    command = suite.pytest(f"--record={record}", f"--leave-out={leave_out}")
+    for part in ("core", "kits"):
+        with _timed(record, part):
+            pool = Pool(command, environment, suite.folder, folder / name)
+            codes += pool.run(suite.part(part).rooms).values()
+    with _timed(record, "again"):
         failed = Outcomes.read(record).failed()
         if 0 < len(failed) <= MOST_AGAIN:
             print(f"\nonce more, alone, in one process: {len(failed)} that failed", flush=True)  # noqa: T201
@@ -108,10 +118,18 @@ def run(name: str, suite: Suite, at: str, resume: bool, folder: Path) -> int:
             if files:
                 command = suite.pytest(f"--record={again}", f"--only={only}", *files)
                 subprocess.run(command, cwd=suite.folder, env=environment, check=False)
-    finally:
-        note(record, suite_seconds=round(time.monotonic() - begin, 1))
     unfinished = [code for code in codes if code not in (0, 1, NO_TESTS)]
     return report(name, at, unfinished, Outcomes.read(record), Outcomes.read(again), folder)
+
+
+@contextmanager
+def _timed(record: Path, part: str) -> Iterator[None]:
+    """Note the seconds of the block as those of a part of the suite, also where it is interrupted."""
+    begin = time.monotonic()
+    try:
+        yield
+    finally:
+        note(record, part=part, seconds=round(time.monotonic() - begin, 1))
 
 
 def _commit() -> str:

@@ -13,13 +13,13 @@ class Outcomes:
 
     tests: dict[str, dict[str, Any]] = field(default_factory=dict)
     peak_bytes: int = 0
-    seconds: float = 0.0  # of every go at the suite
+    seconds: dict[str, float] = field(default_factory=dict)  # by parts of the suite, of every go at it
 
     @classmethod
     def read(cls, record: Path) -> "Outcomes":
         """The outcomes of a record; none where there is no such file, and of a line cut off by a kill."""
         tests: dict[str, dict[str, Any]] = {}
-        peak, seconds = 0, 0.0
+        peak, seconds = 0, dict[str, float]()
         for text in record.read_text(encoding="utf-8").splitlines() if record.exists() else ():
             try:
                 line = json.loads(text)
@@ -28,7 +28,8 @@ class Outcomes:
             if "test" in line:
                 tests[line["test"]] = line
             peak = max(peak, line.get("peak_bytes", 0))
-            seconds += line.get("suite_seconds", 0.0)
+            if "part" in line:
+                seconds[line["part"]] = seconds.get(line["part"], 0.0) + line["seconds"]
         return cls(tests, peak, seconds)
 
     def named(self, outcome: str) -> list[str]:

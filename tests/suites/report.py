@@ -33,22 +33,23 @@ def report(
     if len(flaky) > MOST_FLAKY:
         lines.append(f"{len(flaky)} flaky tests are too many: {MOST_FLAKY} at most")
     lines += [f"a process of pytest ended with {code}, before all its tests had run" for code in unfinished]
-    lines.append(_parts(folder / "parts.txt", suite, first.seconds))
+    lines.append(_parts(folder / "parts.txt", first.seconds))
     word = "green" if green else "red"
     lines.append(f"{suite} at {commit}: {word}, {len(flaky)} flaky, largest process {peak:.1f} GB")
     lines.append(f"{passed} passed, {len(failed)} failed, {skipped} skipped")
     print("\n" + "\n".join(lines), flush=True)  # noqa: T201
     counts = (passed, len(failed), len(flaky), skipped)
-    row = (commit, suite, *counts, f"{first.seconds / 60:.1f}", f"{peak:.1f} GB", word)
+    row = (commit, suite, *counts, f"{sum(first.seconds.values()) / 60:.1f}", f"{peak:.1f} GB", word)
     _enter(folder / "SUMMARY.md", f"| {commit} | {suite} |", f"| {' | '.join(map(str, row))} |")
     return 0 if green else 1
 
 
-def _parts(file: Path, suite: str, seconds: float) -> str:
-    """`tools 4 s, installation 90 s, linters 61 s, test 330 s`: what make noted, and the suite itself."""
+def _parts(file: Path, seconds: dict[str, float]) -> str:
+    """`tools 4 s, linters 61 s, core 230 s, kits 90 s`: what make noted, and the parts of the suite itself."""
     noted = [line.rpartition(" ") for line in file.read_text("utf-8").splitlines()] if file.exists() else []
     file.unlink(missing_ok=True)
-    parts = [*((name, float(took)) for name, _, took in noted), (suite, seconds)]
+    parts = [*((name, float(took)) for name, _, took in noted), *seconds.items()]
+    parts = [(name, took) for name, took in parts if took >= 0.5]
     total = sum(took for _, took in parts)
     return ", ".join(f"{name} {took:.0f} s" for name, took in parts) + f"; together {total / 60:.1f} min"
 

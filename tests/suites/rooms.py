@@ -14,9 +14,11 @@ from pathlib import Path
 
 AT_A_TIME = 2
 NO_TESTS = 5  # pytest's exit code
+KITS = ("tests/kits", "tests/dashboards", "tests/gpu")  # whose rooms run behind those of the core
 
 # What is larger or smaller than a folder of tests. Ray's have a cluster each, and the transports measure each
-# other's silence: neither is quick beside its like.
+# other's silence: neither is quick beside its like. Folders share a process, which imports frameworks once,
+# as far as it stays below 2 GB; what needs all frameworks at once, or whole networks, has its own.
 KINDS = {
     "ray": (
         ("tests/actors/group",),
@@ -36,6 +38,10 @@ KINDS = {
             f"tests/frameworks/test_{what}.py"
             for what in ("jax_executor", "keras_executor", "native_optimizers")
         ),
+        ("tests/agent", "tests/simulated", "tests/training"),
+        ("tests/identity", "tests/metrics", "tests/mutants", "tests/suites", "tests/wrong_inputs"),
+        ("tests/networks", "tests/operators"),
+        ("tests/ops", "d5ray"),
     ),
 }
 
@@ -51,6 +57,10 @@ class Room:
     @property
     def name(self) -> str:
         return self.places[0] + (f" and {len(self.places) - 1} more" if len(self.places) > 1 else "")
+
+    @property
+    def part(self) -> str:
+        return "kits" if self.places[0].startswith(KITS) else "core"
 
     def arguments(self) -> list[str]:
         """The places as pytest takes them."""
