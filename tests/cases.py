@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-MOST = 8  # cases of a test in `make test`
+MOST = 4  # cases of a test in `make test`
 MOST_FULL = 100  # in `make test-full`
 DEAR = (  # seconds a test, with a Ray of their own or a whole network to compile
     "tests/actors/", "tests/archive/", "tests/commands/", "tests/docs/", "tests/kits/laboratory/",

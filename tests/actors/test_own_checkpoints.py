@@ -136,10 +136,8 @@ def run(folder: Path, way: str, text: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "way",
-    ["script", *(pytest.param(w, marks=pytest.mark.full) for w in ("notebook", "standard input"))],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("way", ["script", "notebook", "standard input"])
 def test_a_program_goes_on_from_its_own_checkpoint(way: str, tmp_path: Path) -> None:
     """From that of real agents, by `last`, in a new process, to the bits of a run that nothing stopped."""
     run(tmp_path / "own", way, BEGIN)

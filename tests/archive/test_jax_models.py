@@ -187,6 +187,7 @@ def test_simulated_agents_train_as_a_loop_over_both_batches() -> None:
         np.testing.assert_allclose(found[name], value, atol=1e-6)
 
 
+@pytest.mark.full
 def test_classes_of_equinoxs_reach_another_process_by_value(tmp_path: Path) -> None:
     """With static fields, a dataclass's own `__init__` and a subclass, in a process that lacks their file."""
     (tmp_path / "their_models.py").write_text(THEIRS)

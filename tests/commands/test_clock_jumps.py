@@ -28,7 +28,7 @@ print(round((time.time() - before) / 3600))
 """
 
 
-@pytest.mark.parametrize("jump", [HOUR, -HOUR])
+@pytest.mark.parametrize("jump", [pytest.param(HOUR, marks=pytest.mark.full), -HOUR])
 def test_a_simulation_whose_clock_is_set_is_complete_and_right(jump: int, tmp_path: Path) -> None:
     """It ends after it began, within seconds, and `d5ray check` finds nothing; the clock was set indeed."""
     clock, root = Clock(tmp_path), tmp_path / "runs"

@@ -1,6 +1,5 @@
 """Claims about the glossaries: what a word names is there, in the code or in `d5`"""
 
-import ast
 import pkgutil
 import re
 from functools import cache
@@ -8,7 +7,7 @@ from functools import cache
 import pytest
 
 from tests.docs.page import REPOSITORY
-from tests.test_layout import LINKED, sources
+from tests.test_layout import LINKED, folders
 
 PAGES = ("docs/guide/glossary.md", "docs/architecture.md")
 
@@ -37,13 +36,12 @@ def places(row: str) -> list[str]:
 def names() -> frozenset[str]:
     """The modules of the product, and what they define or assign at their top."""
     found = set()
-    for path, tree in sources("d5ray", *LINKED).items():
-        found.add(path.rpartition("/")[2].removesuffix(".py"))
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef | ast.FunctionDef):
-                found.add(node.name)
-            elif isinstance(node, ast.Assign):
-                found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    for top in ("d5ray", *LINKED):
+        for folder in folders(REPOSITORY / top):
+            for file in folder.glob("*.py"):
+                text = file.read_text(encoding="utf-8")
+                defined = re.findall(r"^(?:class|def) (\w+)", text, re.MULTILINE)
+                found.update([file.stem, *defined, *re.findall(r"^(\w+) = ", text, re.MULTILINE)])
     return frozenset(found)
 
 

@@ -262,7 +262,10 @@ def test_what_does_another_thing_has_another_hash(made: Way, case: str) -> None:
         assert digest(made(f"{'3'.join(pieces[:at])}4{'3'.join(pieces[at:])}")) != whole
 
 
-@pytest.mark.parametrize("way", [["-"], ["-c", "import sys; exec(sys.stdin.read())"]], ids=["stdin", "exec"])
+EXECUTED = pytest.param(["-c", "import sys; exec(sys.stdin.read())"], id="exec", marks=pytest.mark.full)
+
+
+@pytest.mark.parametrize("way", [pytest.param(["-"], id="stdin"), EXECUTED])
 def test_hashes_are_the_same_in_every_process(way: list[str]) -> None:
     """Where nobody kept a source, with another order of sets, and whatever was hashed before."""
     programs = {case: program(text) for case, text in COUNTS.items()}

@@ -44,7 +44,7 @@ except d5.D5Error as error:
 """
 
 
-@pytest.mark.parametrize("call", ["launch", "simulate"])
+@pytest.mark.parametrize("call", ["launch", pytest.param("simulate", marks=pytest.mark.full)])
 def test_run_beside_such_a_file_is_refused_before_anything_starts(call: str, tmp_path: Path) -> None:
     """A program beside whose file another one hides a module that agents import hears of it at once."""
     (tmp_path / "imaplib.py").write_text("raise OSError")

@@ -39,7 +39,7 @@ def test_both_sides_compute_the_same(framework: str, network: str) -> None:
         assert max(np.abs(each).max() for each in side.gradients()) > 1e-3
 
 
-@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+@pytest.mark.parametrize("framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.full)])
 def test_sides_that_differ_are_not_measured(framework: str) -> None:
     """Another batch for one of them: an error with the difference."""
     made = work(framework, "lenet")

@@ -64,6 +64,7 @@ def train(folder: str, rank: int) -> None:
     marks.end(np.zeros(2))
 
 
+@pytest.mark.full
 def test_one_of_the_processes_is_killed_and_the_others_are_ended(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     started = [context.Process(target=train, args=(str(tmp_path), rank), daemon=True) for rank in range(3)]

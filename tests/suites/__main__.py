@@ -55,7 +55,7 @@ class Suite:
         return [sys.executable, "-m", "pytest", "-p", "tests.suites.record", *self.selection, *arguments]
 
     def environment(self) -> dict[str, str]:
-        """A core for each process, one draw of cases, also over midnight, and modules compiled once for all."""
+        """A core for each process, one draw of cases, also over midnight; modules are compiled once."""
         kernels = processor.environment(self.kernels) if self.kernels else {}
         return THREADS | os.environ | {cases.WEEK: cases.week(), "PYTHONDONTWRITEBYTECODE": ""} | kernels
 

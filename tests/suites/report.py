@@ -45,7 +45,7 @@ def report(
 
 
 def _parts(file: Path, seconds: dict[str, float]) -> str:
-    """`tools 4 s, linters 61 s, core 230 s, kits 90 s`: what make noted, and the parts of the suite itself."""
+    """`tools 4 s, linters 61 s, core 230 s, kits 90 s`: what make noted, and the suite's own parts."""
     noted = [line.rpartition(" ") for line in file.read_text("utf-8").splitlines()] if file.exists() else []
     file.unlink(missing_ok=True)
     parts = [*((name, float(took)) for name, _, took in noted), *seconds.items()]

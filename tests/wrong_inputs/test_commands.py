@@ -28,6 +28,7 @@ def in_words(cases: list[Case], folder: Path) -> list[str]:
     return [str(each) for each in became if each.what != "refused"]
 
 
+@pytest.mark.full
 def test_every_valid_line_is_accepted(furnished: Path) -> None:
     """So that what is refused below is refused for the one value that is wrong."""
     names = commands().keys() - OF_REAL_RUNS

@@ -272,6 +272,7 @@ def in_own_memory(before: str) -> "subprocess.CompletedProcess[str]":
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_shared_memory_that_is_full_for_a_while_is_waited_for() -> None:
     """Nothing fits as a group allocates: it waits until there is room; for ever: all are told, nobody dies.
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 
 import d5ray as d5
@@ -30,7 +31,7 @@ SLOW = "SELECT count(*) FROM range(1000000) a, range(1000000) b, range(1000000) 
 
 @pytest.fixture(scope="module")
 def group() -> Iterator[Any]:
-    """Two agents that have done some steps, and wait for more."""
+    """Two agents that have done some steps, and wait for more; a test may end them."""
     experiment = d5.Experiment(
         model="lenet", dataset="digits", optimizer=d5.optimizers.SGD(0.05), agents=2, batch_size=24, seed=3,
         cpus_per_agent=0.25, evaluate=False, monitor_seconds=0,
@@ -38,7 +39,6 @@ def group() -> Iterator[Any]:
     with d5.launch(experiment, flight="0", quiet=True) as group:
         group.train(steps=30, progress=False)
         yield group
-    d5.shutdown()
 
 
 def medians(group: Any) -> list[dict[str, Any]]:
@@ -119,24 +119,19 @@ def test_a_wrong_question_is_one_clear_error(group: Any) -> None:
         d5.running(group.run_id[:-2] + "zz")
 
 
-def test_the_run_answers_by_flight_until_it_ends() -> None:
+def test_the_run_answers_by_flight_until_it_ends(group: Any) -> None:
     """Its location and token are the group's and the folder's, for its owner alone, until the end."""
-    experiment = d5.Experiment(
-        model="lenet", dataset="digits", optimizer=d5.optimizers.SGD(0.05), agents=1, batch_size=24,
-        evaluate=False,
-        cpus_per_agent=0.25,
-    )  # fmt: skip
-    with d5.launch(experiment, flight="0", quiet=True) as group:
-        group.train(steps=5, progress=False)
-        kept = group.folder / "flight.json"
-        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-        assert json.loads(kept.read_text()) == group.flight
-        assert group.flight is not None
-        run = d5.Run(group.flight["location"], token=group.flight["token"])
-        assert run.sql("select count(*) n from samples where metric = 'loss'")["n"].to_pylist() == [5]
-        again = d5.running(group.run_id).serve()
-        assert again.sql("select status from runs")["status"].to_pylist() == ["running"]
-        running = d5.running(group.run_id)
+    kept = group.folder / "flight.json"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert json.loads(kept.read_text()) == group.flight
+    run = d5.Run(group.flight["location"], token=group.flight["token"])
+    losses = len(group.tables()["samples"].filter(pc.field("metric") == "loss"))
+    assert run.sql("select count(*) n from samples where metric = 'loss'")["n"].to_pylist() == [losses]
+    assert losses >= 60
+    again = d5.running(group.run_id).serve()
+    assert again.sql("select status from runs")["status"].to_pylist() == ["running"]
+    running = d5.running(group.run_id)
+    group.close()
     assert not kept.exists()
     begin = time.monotonic()
     with pytest.raises(StorageError, match="the run may have ended"):

@@ -15,7 +15,7 @@ from d5ray.actors.session import ray_private
 from d5ray.metrics.record.reader import Run
 from tests.conftest import REPOSITORY
 from tests.patience import patience
-from tests.test_layout import LINKED, sources
+from tests.test_layout import LINKED, folders
 
 PROGRAM = """
 import d5ray as d5
@@ -35,7 +35,11 @@ def test_one_file_of_the_product_uses_what_is_private() -> None:
     """No other says `ray._private` or `ray._raylet`, or imports from there."""
     private = re.compile(r"\bray\._(private|raylet)|from ray\._|import ray\._")
     found = {
-        path for path in sources("d5ray", *LINKED) if private.search((REPOSITORY / path).read_text("utf-8"))
+        file.relative_to(REPOSITORY).as_posix()
+        for top in ("d5ray", *LINKED)
+        for folder in folders(REPOSITORY / top)
+        for file in folder.glob("*.py")
+        if private.search(file.read_text("utf-8"))
     }
     assert found == {"actors/session/ray_private.py"}
 

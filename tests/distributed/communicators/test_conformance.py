@@ -50,7 +50,8 @@ def without_messages(backend: str) -> None:
 
 # -- results ---------------------------------------------------------------------------------------------
 
-TOPOLOGIES = [Complete(2), Complete(3), Ring(4), Ring(5), Ring(8)]
+EIGHT = pytest.param(Ring(8), marks=pytest.mark.full)
+TOPOLOGIES = [Complete(2), Complete(3), Ring(4), Ring(5), EIGHT]
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES, ids=repr)

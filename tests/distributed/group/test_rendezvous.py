@@ -412,6 +412,7 @@ def test_a_server_that_ends_is_a_failure_of_its_groups() -> None:
     first.leave()
 
 
+@pytest.mark.full
 def test_who_comes_as_a_server_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also who has only just been accepted: nothing is left for the garbage collector to close."""
     left: list[object] = []

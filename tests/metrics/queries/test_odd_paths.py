@@ -49,7 +49,6 @@ def told(home: Path) -> list[Any]:
     return [*found, len(d5.load_model(checkpoint, trust=True).weight)]
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize("name", NAMES)
 def test_folder_is_a_folder(name: str, plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers say of a run below such a folder, with look-alikes beside it, what they say of a plain one."""
