@@ -1,5 +1,6 @@
 """The gate: what fails once is flaky and named, what fails twice is red, and a suite can be resumed."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -60,11 +61,12 @@ def last_line(folder: Path) -> str:
 
 
 def test_what_fails_only_once_is_named_with_its_error(suite: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Green with a flaky test, which the last lines name; the summary counts it."""
+    """Green; the last lines name it, and the seconds of each part of the suite; the summary counts it."""
     add(suite, FLAKY.format(number=1))
     assert result(suite) == 0
     out = capfd.readouterr().out
     assert "test_some.py::test_flaky_1 - AssertionError: only the first time" in out
+    assert re.search(r"^core \d+ s, again \d+ s; together 0\.\d min$", out, re.MULTILINE)
     assert out.endswith("2 passed, 0 failed, 0 skipped\n")
     assert last_line(suite).startswith("| abc | some | 2 | 0 | 1 | 0 |")
 
