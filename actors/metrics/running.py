@@ -68,13 +68,17 @@ class _Aggregator(QuerySource):
         return get([call], ANSWER_SECONDS, "answer a query")[0]
 
     def _another(self) -> Any:
-        """The aggregator that was started in the place of one that died."""
+        """The aggregator that was started in the place of one that died, unless the run's folder, where it is
+        on this machine, says that the run has ended.
+        """
         deadline = time.monotonic() + RESTORED_SECONDS
         while time.monotonic() < deadline:
             with suppress(ValueError):  # the run has ended, or the next is not there yet
                 found = ray.get_actor(ACTOR_NAME, namespace=self._name)
                 if found._actor_id != self._actor._actor_id:
                     return found
+            if _has_ended(self._name):
+                break
             time.sleep(LOOK_SECONDS)
         raise StorageError(
             f"the run {self._name} has ended, or its aggregator died and no other was there within "
@@ -131,3 +135,11 @@ def _address_of(name: str) -> str:
     raise ConfigurationError(
         f"{why} (for a run of another machine give the address of its Ray cluster, HOST:PORT or 'auto')"
     )
+
+
+def _has_ended(name: str) -> bool:
+    """Whether the run's folder says so; False where it is on another machine."""
+    try:
+        return bool(Run.find(name).row.get("status", "running") != "running")
+    except D5Error:
+        return False
