@@ -46,7 +46,8 @@ def from_torch(
         inputs: their key or position, or several, which make a dictionary or a tuple; None: what there is
             beside the label.
         labels: the key or position of the label; where a text is given that is no field of a named tuple,
-            the last one of a tuple.
+            the last one of a tuple. What stands there may be a dictionary or a tuple of arrays, for a loss
+            of your own.
         classes: their names, or their number; None: what the `Dataset` says by `classes`, or its labels,
             where these lie in memory. Of targets that are no classes the numbers of a sample.
         samples: to train on in an epoch, of an `IterableDataset` that is read as it comes.
