@@ -335,6 +335,7 @@ REFUSED: dict[str, tuple[Any, Act | None, Any, dict[str, Any], str]] = {
         Net, shrink, None, {},
         r"'back.weight' was \(6, 4\).*is \(5, 4\)",
     ),
+    "without values": (lambda: Net().to("meta"), None, None, {}, "'gain' is on PyTorch's meta device"),
     "elements in one place": (Expanded, None, None, {}, "'head.weight'.*18 elements in the memory of 6"),
     "another type": (Net, widen, None, {}, "torch.float64"),
     "data at servers": (Clamped, None, None, SERVED, "'back.weight'.*parameter servers hold"),

@@ -99,6 +99,11 @@ def module(
     if isinstance(made, Network):
         check_one_of_each(made, sample_shape)
         return NetworkModule(made, made.parameters)
+    if bare := next((name for name, each in made.named_parameters() if each.is_meta), None):
+        raise ConfigurationError(
+            f"the model's parameter {bare!r} is on PyTorch's meta device, where it has no values: call "
+            "to_empty(device='cpu') and initialize it, where the model is made"
+        )
     return made
 
 
