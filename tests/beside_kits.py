@@ -42,19 +42,25 @@ def cases_of(kit: str, make: Callable[[], Iterable[T]]) -> list[T]:
 
 
 def with_kits(recipes: Iterable[str]) -> list[Any]:
-    """Cases by names of recipes, or benchmarks' folders; those of a kit that is not there are skipped."""
+    """Cases by names of recipes and benchmarks; those of a kit that is not there are skipped."""
     skip = pytest.mark.skip(reason="the recipe needs a kit that is not there")
-    folders = {name: REPOSITORY / ("" if "/" in name else "recipes") / name for name in recipes}
-    return [
-        pytest.param(name, marks=skip) if left_out(folder.with_suffix(".py")) else name
-        for name, folder in folders.items()
-    ]
+    found = []
+    for name in recipes:
+        files = (REPOSITORY / "recipes" / f"{name}.py", REPOSITORY / "benchmarks" / name / "recipe.py")
+        lacks = any(left_out(file) for file in files if file.exists())
+        found.append(pytest.param(name, marks=skip) if lacks else name)
+    return found
 
 
 def public_names() -> list[str]:
     """The public names, but those of kits that are not there."""
     found = ((name, namespaces.table(space)[name]) for name, space in namespaces.places().items())
-    return [name for name, module in found if not module.startswith(KITS) or there(module.split(".")[2])]
+    return [name for name, module in found if is_there(module)]
+
+
+def is_there(module: str) -> bool:
+    """False for a module of a kit that is not there."""
+    return not module.startswith(f"{KITS}.") or there(module.split(".")[2])
 
 
 def left_out(path: Path) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import d5ray as d5
+from tests.beside_kits import cases_of
 from tests.conftest import REPOSITORY
 from tests.patience import patience
 from tests.processor import SETTINGS
@@ -24,7 +25,7 @@ DATA = """
 import json, sys, d5ray
 print(json.dumps([d5ray.datasets.load_dataset(name).fingerprint for name in sys.argv[1:]]))
 """
-MADE = ("digits", "shapes", "clicks", "keywords", "text", "synthetic")
+MADE = ("digits", "synthetic", *cases_of("workloads", lambda: ("shapes", "clicks", "keywords", "text")))
 x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors have other kernels")
 
 

@@ -9,6 +9,7 @@ import pytest
 import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.training.datasets.catalogue import load_dataset, training_samples
+from tests.beside_kits import needs_kit
 from tests.wrong_inputs.calls import data, parquet
 
 KNOWN: dict[str, tuple[dict[str, Any], int]] = {  # data sets whose size is known without loading
@@ -44,9 +45,9 @@ def test_one_sample_more_than_an_epoch_has_is_refused_with_the_experiment(name: 
         ("digits", {}),
         ("digits", {"test_fraction": 0.3}),
         ("synthetic", {"samples": 12}),
-        ("shapes", {"samples": 5, "test_samples": 1}),
-        ("clicks", {"samples": 50, "test_samples": 5}),
-        ("keywords", {"samples": 12, "test_samples": 12}),
+        pytest.param("shapes", {"samples": 5, "test_samples": 1}, marks=needs_kit("workloads")),
+        pytest.param("clicks", {"samples": 50, "test_samples": 5}, marks=needs_kit("workloads")),
+        pytest.param("keywords", {"samples": 12, "test_samples": 12}, marks=needs_kit("workloads")),
     ],
 )
 def test_the_size_that_is_known_is_that_of_the_data(name: str, options: dict[str, Any]) -> None:

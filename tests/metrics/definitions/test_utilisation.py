@@ -9,6 +9,7 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.record.schema import table_of
 from d5ray.recipes.engine.parsing.measured import check_measured
+from tests.beside_kits import cases_of
 
 Written = tuple[str, int, int, str, float]  # metric, rank, step, phase, value
 
@@ -66,14 +67,20 @@ def test_without_its_rows_it_says_which_are_lacking(lacking: str) -> None:
     assert found.value is None and lacking in found.reason
 
 
+def of_texts() -> list[tuple[Any, str]]:
+    return [
+        (d5.metrics.TextBitsPerByte() <= 3, "TextCompression"),
+        (d5.metrics.BLEU() >= 30, "TranslationQuality"),
+        (d5.metrics.LabelErrorRate() <= 0.1, "SequenceErrors"),
+    ]
+
+
 def test_a_recipe_without_the_event_is_told_of_it() -> None:
     """Before anything starts."""
     for metric, event in (
         (d5.metrics.TokensPerSecond() >= 1, "MeasureUtilisation"),
         (d5.metrics.ModelFlopUtilisation() >= 0.1, "MeasureUtilisation"),
-        (d5.metrics.TextBitsPerByte() <= 3, "TextCompression"),
-        (d5.metrics.BLEU() >= 30, "TranslationQuality"),
-        (d5.metrics.LabelErrorRate() <= 0.1, "SequenceErrors"),
+        *cases_of("workloads", of_texts),
     ):
         experiment = d5.Experiment("mlp", "digits", d5.optimizers.SGD(0.1))
         with pytest.raises(ConfigurationError, match=f"add {event}.* to the events"):

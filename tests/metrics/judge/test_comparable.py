@@ -86,6 +86,7 @@ def noisy() -> d5.Dataset:
     return d5.Dataset("digits", d5.datasets.Split(inputs, DIGITS.train.labels), DIGITS.test, DIGITS.classes)
 
 
+@needs_kit("workloads")
 def test_data_that_fixed_tells_are_not_read_for_the_hash() -> None:
     """Made data by their options; files by what they hold, and a file that lacks is said at once."""
     made = Recipe.of(FIXED | {"dataset": "synthetic"}, {"optimizer": d5.optimizers.SGD(0.1)}, [], name="made")

@@ -15,6 +15,7 @@ from d5ray.metrics.judge.comparison import RunComparison, compare, runs_named
 from d5ray.metrics.judge.differences import BAD, judged, together
 from d5ray.metrics.record.reader import Run
 from d5ray.metrics.statistics.familywise import adjusted_levels
+from tests.beside_kits import needs_kit
 from tests.conftest import d5ray
 
 ORIGIN = RunOrigin("study", "abc", '{"model": "mlp", "epochs": 1}', "{}")
@@ -178,6 +179,7 @@ def test_levels_are_those_of_all_signs() -> None:
     assert adjusted_levels(apart) == pytest.approx([expected[metric] for metric in range(4)])
 
 
+@needs_kit("laboratory")
 def test_one_metric_that_is_worse_among_many_says_so() -> None:
     """A chance finding keeps its own verdict, does not decide, and is named with its level; JSON has all."""
     rng = np.random.default_rng(0)
@@ -284,6 +286,7 @@ def test_what_cannot_be_compared(sides: tuple[list[Run], list[Run]]) -> None:
         compare(sides[0], [broken], metrics=["speed"])
 
 
+@needs_kit("laboratory")
 @pytest.mark.full
 def test_the_command(sides: tuple[list[Run], list[Run]], tmp_path: Path) -> None:
     """Exit code 1: the second side is worse, all metrics together; 2: nothing is decided; 0: neither."""

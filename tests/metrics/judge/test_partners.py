@@ -12,6 +12,7 @@ from d5ray.metrics.judge.partners import partners
 from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import RunWriter
+from tests.beside_kits import needs_kit
 from tests.conftest import d5ray
 
 FIXED = {"model": "mlp", "dataset": "digits"}
@@ -65,6 +66,7 @@ def test_runs_without_a_recipe_need_the_same_model(tmp_path: Path) -> None:
     assert [each.name for each in partners(run, list_runs(tmp_path))] == ["mlp"]
 
 
+@needs_kit("laboratory")
 def test_the_page_and_the_command_propose_them(tmp_path: Path) -> None:
     """The page opens with the first, and says what is shown; the command lists them where B is missing, or
     cannot be compared."""
