@@ -48,7 +48,7 @@ class OnHosts(Contender[AllreduceTimes]):
 
 @final
 @dataclass(frozen=True)
-class Sockets(OnHosts):
+class OverSockets(OnHosts):
     """d5ray's socket communicator, plain after the proof at connect."""
 
     WORD: ClassVar[str] = "d5ray socket"

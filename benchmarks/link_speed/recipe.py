@@ -9,7 +9,7 @@ told.
 """
 
 from benchmarks.allreduce_speed.job import AllreduceTimes
-from benchmarks.link_speed.hosts import Gloo, Sockets, UnderTLS
+from benchmarks.link_speed.hosts import Gloo, OverSockets, UnderTLS
 from d5ray.kits.laboratory.metrics.exchanges import AllreduceTimeRatio
 from d5ray.recipes.engine.command import main
 
@@ -22,7 +22,7 @@ AGENTS, GIGABITS = (2, 4), (1, 10)
 FIXED = {
     "job": AllreduceTimes,
     "comparisons": tuple(
-        (Sockets(agents, gigabits), UnderTLS(agents, gigabits), Gloo(agents, gigabits))
+        (OverSockets(agents, gigabits), UnderTLS(agents, gigabits), Gloo(agents, gigabits))
         for agents in AGENTS
         for gigabits in GIGABITS
     ),
@@ -39,13 +39,13 @@ MUTABLE = {
 # Acceptable metrics
 METRICS = [
     *(
-        AllreduceTimeRatio(Sockets(agents, gigabits).name, Gloo(agents, gigabits).name, size) <= 1.0
+        AllreduceTimeRatio(OverSockets(agents, gigabits).name, Gloo(agents, gigabits).name, size) <= 1.0
         for agents in AGENTS
         for gigabits in GIGABITS
         for size in SIZES
     ),
     *(
-        AllreduceTimeRatio(UnderTLS(agents, gigabits).name, Sockets(agents, gigabits).name, size)
+        AllreduceTimeRatio(UnderTLS(agents, gigabits).name, OverSockets(agents, gigabits).name, size)
         <= (1.05 if gigabits == 1 else 3.0)
         for agents in AGENTS
         for gigabits in GIGABITS
