@@ -47,17 +47,23 @@ class SingleShotDetector(nn.Module):
 
 
 class ActorCritic(nn.Module):
-    """Two multilayer perceptrons: scores of the actions, and the state's value; (batch, actions + 1)."""
+    """Two multilayer perceptrons: scores of the actions, and the state's value; (batch, actions + 1).
 
-    def __init__(self, observations: int, actions: int, hidden: int = 64) -> None:
+    The value is `value_scale` times the second one's output: what is to come is worth a hundred, which first
+    weights are far from, and a policy forgets what it can while its critic lags behind.
+    """
+
+    def __init__(self, observations: int, actions: int, hidden: int = 64, value_scale: float = 50.0) -> None:
         super().__init__()
+        self.value_scale = value_scale
         self.actor, self.critic = (
             _perceptron(observations, hidden, actions),
             _perceptron(observations, hidden, 1),
         )
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        return torch.cat([self.actor(observations), self.critic(observations)], dim=1)
+        value = self.value_scale * self.critic(observations)
+        return torch.cat([self.actor(observations), value], dim=1)
 
 
 class FrameScores(nn.Module):

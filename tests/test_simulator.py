@@ -285,15 +285,18 @@ def test_random_stragglers_cost_the_longest_of_each_step_or_of_each_period() -> 
 
 
 def test_a_slow_link_costs_those_who_need_it() -> None:
-    """Two racks of two: averaging within takes the rack's latency; among all, twice that and the far one."""
+    """Two racks of two: averaging within takes the rack's latency; among all, twice that and the far one.
+
+    The first mean of each group also asks who leaves parameters out.
+    """
     near, far = d5.simulation.UniformLinks(1e-3, 1e30), d5.simulation.UniformLinks(0.1, 1e30)
     rule = d5.optimizers.HierarchicalAveraging(group_size=2, period=1, global_period=3)
     with d5.simulate(
         experiment(distributed=rule), d5.simulation.GroupedLinks(2, near, far), COMPUTE
     ) as group:
         group.train(6, progress=False)
-        expected = np.tile([4e-3 + 1e-3, 4e-3 + 1e-3, 4e-3 + 1e-3 + 0.1 + 1e-3], 2)
-        assert measured(group, "step_time") == pytest.approx(np.tile(expected, (4, 1)), abs=2 * NS)
+        expected = np.array([4e-3 + 1e-3, 4e-3 + 1e-3, 4e-3 + 1e-3 + 0.1 + 1e-3])
+        assert measured(group, "step_time")[:, 3:] == pytest.approx(np.tile(expected, (4, 1)), abs=2 * NS)
 
 
 BUCKET = 2**13

@@ -112,6 +112,7 @@ class DistributedOptimizer(ABC):
     _left_out: frozenset[str] = frozenset()  # the same of the last pass that had samples
     _idle_since: int = -1  # the communicator's operations when a pass had no samples
     _seen: frozenset[str] = frozenset()  # parameters that have got one, where servers take it
+    _using_all: tuple[Communicator, ...] = ()  # groups whose members had gradients of all at the first mean
     _weighs: bool | None = None  # whether batches have weights, where no executor knows before a pass
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -199,7 +200,7 @@ class DistributedOptimizer(ABC):
     ) -> None:
         """Give this instance the objects that its step uses; called by the agent, on all agents at once."""
         self._hyperparameters = _hyperparameters(self)
-        self._executor, self._weighs, self._seen = executor, None, frozenset()
+        self._executor, self._weighs, self._seen, self._using_all = executor, None, frozenset(), ()
         self._ranges = ((0, len(executor.parameters)),)
         self._states: dict[Range, State] = {}
         self.base = base
@@ -393,12 +394,16 @@ class DistributedOptimizer(ABC):
         """A context in which x becomes a mean over a group, but what all members agree on keeps its bits.
 
         A mean of equal numbers is rounded, and of three may be another one. It is about tensors that the last
-        passes of all members had no gradient of, if the model may leave parameters out.
+        passes of all members had no gradient of, if the model may leave parameters out: where the first mean
+        finds that nobody has left one out, later ones do not ask again.
         """
         kept = []
-        if self._may_leave_out and communication.size > 1:
+        asks = self._may_leave_out and communication.size > 1
+        if asks and not any(communication is each for each in self._using_all):
             own = np.array([self._bits_if_unused(slot) for slot in self.slots], np.int64)
             rows = gathered(own, communication, self.x)
+            if (rows == USED).all():
+                self._using_all += (communication,)
             agree = (rows == rows[0]).all(axis=0) & (rows[0] != USED)
             parts = [part_of(self.x, slot) for slot, same in zip(self.slots, agree, strict=True) if same]
             kept = [(part, copy_of(part)) for part in parts]

@@ -65,10 +65,15 @@ def initiate(
     host may be silent; None: as long. apart: whether what is sent leaves the machine; None: as the addresses
     say. Raises `Refused`, `OSError` or `PeerLost`; the connection is closed then.
     """
-    if connection.family in INTERNET:
-        keep_alive(connection, kept_seconds or seconds)
-    leaves = leaves_machine(connection) if apart is None else apart
-    with _talk(secured(connection, secret, server_side=False), seconds) as talk:
+    try:
+        if connection.family in INTERNET:
+            keep_alive(connection, kept_seconds or seconds)
+        leaves = leaves_machine(connection) if apart is None else apart
+        unproved = secured(connection, secret, server_side=False)
+    except OSError:  # the other end is gone already
+        connection.close()
+        raise
+    with _talk(unproved, seconds) as talk:
         talk.say([VERSION, *claim, leaves])
         match talk.hear():
             case [str(refusal), bool(theirs)]:

@@ -2,6 +2,7 @@
 
 import pickle
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -184,6 +185,17 @@ def test_a_claim_that_cannot_be_met_ends_its_connection(service: Service, words:
                 heard += piece
     assert (b"this is gossip" in heard) == (b"rendezvous" in framed(words))
     assert not service.met
+
+
+def test_a_connection_is_closed_whose_other_end_is_gone_before_a_word() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        connection = socket.create_connection(listener.getsockname())
+        there, _ = listener.accept()
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        there.close()  # by a reset
+    with pytest.raises(OSError):
+        initiate(connection, SECRET, CLAIM, SECONDS)
+    assert connection.fileno() == -1
 
 
 def recorded(service: Service) -> tuple[bytes, bytes]:
