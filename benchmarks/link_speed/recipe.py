@@ -13,7 +13,7 @@ from benchmarks.link_speed.hosts import Gloo, OverSockets, UnderTLS
 from d5ray.kits.laboratory.metrics.exchanges import AllreduceTimeRatio
 from d5ray.recipes.engine.command import main
 
-LISTED = ("benchmarks", "8 minutes")  # by `d5ray list`; on two cores
+LISTED = ("benchmarks", "10 minutes")  # by `d5ray list`; on two cores
 
 SIZES = ("4 B", "4 kB", "64 kB", "1 MB", "10 MB", "100 MB")
 AGENTS, GIGABITS = (2, 4), (1, 10)
