@@ -158,4 +158,4 @@ def test_the_cores_tests_do_not_need_a_kits_folder(kit: str, tmp_path: Path) -> 
     assert done.returncode == 0, done.stdout[-3000:]
     assert f"without the kit {kit!r}: its files are not collected" in done.stdout
     (passed,) = re.findall(r"(\d+) passed", done.stdout)
-    assert int(passed) > 500, done.stdout[-3000:]
+    assert int(passed) > 300, done.stdout[-3000:]
