@@ -211,22 +211,31 @@ class Between:
         self._to, self._alter = (host, port), alter
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
+        self._lock, self._closed = threading.Lock(), False
         self._open: list[socket.socket] = [self._listener]
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
-        """End all connections."""
-        for each in self._open:
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+        """End all connections, those that are made in this moment too."""
+        with self._lock:
+            self._closed = True
+            for each in self._open:
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+                each.close()
+
+    def _kept(self, end: socket.socket) -> socket.socket:
+        with self._lock:
+            self._open.append(end)
+            if self._closed:
+                end.close()
+        return end
 
     def _serve(self) -> None:
         with suppress(OSError):
             while True:
-                client, _ = self._listener.accept()
-                service = socket.create_connection(self._to)
-                self._open += [client, service]
+                client = self._kept(self._listener.accept()[0])
+                service = self._kept(socket.create_connection(self._to))
                 for source, target, own in ((client, service, True), (service, client, False)):
                     kept = bytearray()
                     self.heard.append(kept)

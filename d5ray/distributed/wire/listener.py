@@ -114,7 +114,7 @@ class Listener:
                 keep_alive(stranger, self._seconds)
             claim, wire = respond(stranger, self._admit, HANDSHAKE_SECONDS)
         except (OSError, D5Error, ValueError):
-            pass  # gone, or nobody of ours
+            stranger.close()  # gone, or nobody of ours
         finally:
             with self._lock:
                 self._strangers[family].pop(stranger, None)

@@ -99,8 +99,12 @@ def respond(connection: ssl.SSLSocket, admit: Callable[[Claim], str], seconds: f
 
 
 def secured(connection: socket.socket, secret: Secret, *, server_side: bool) -> ssl.SSLSocket:
-    """The connection, over which nothing has been said, for TLS; it takes the place of the one given."""
+    """The connection, over which nothing has been said, for TLS; it takes the place of the one given.
+
+    Raises `OSError` if the other end is gone already; the connection is the caller's then.
+    """
     context = contexts(secret)[server_side]
+    connection.getpeername()  # `wrap_socket` would notice it later, and leave what it has made open
     return context.wrap_socket(connection, server_side=server_side, do_handshake_on_connect=False)
 
 

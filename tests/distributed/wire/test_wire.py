@@ -1,5 +1,6 @@
 """Claims about wires: bytes arrive as they were sent, and nobody gets in who does not know the secret"""
 
+import gc
 import pickle
 import socket
 import struct
@@ -187,15 +188,18 @@ def test_a_claim_that_cannot_be_met_ends_its_connection(service: Service, words:
     assert not service.met
 
 
-def test_a_connection_is_closed_whose_other_end_is_gone_before_a_word() -> None:
+@pytest.mark.parametrize("apart", [None, False, True])
+def test_a_connection_is_closed_whose_other_end_is_gone_before_a_word(apart: bool | None) -> None:
+    """Also what TLS has made of it: nothing is left for the garbage collector to close, and to warn of."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         connection = socket.create_connection(listener.getsockname())
         there, _ = listener.accept()
         there.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         there.close()  # by a reset
     with pytest.raises(OSError):
-        initiate(connection, SECRET, CLAIM, SECONDS)
+        initiate(connection, SECRET, CLAIM, SECONDS, apart=apart)
     assert connection.fileno() == -1
+    gc.collect()
 
 
 def recorded(service: Service) -> tuple[bytes, bytes]:
