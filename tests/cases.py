@@ -16,9 +16,11 @@ import pytest
 
 MOST = 4  # cases of a test in `make test`
 MOST_FULL = 100  # in `make test-full`
-DEAR = (  # seconds a test, with a Ray of their own or a whole network to compile
-    "tests/actors/", "tests/archive/", "tests/commands/", "tests/docs/", "tests/kits/laboratory/",
-    "tests/recipes/",    "tests/frameworks/test_jax_executor.py", "tests/frameworks/test_keras_executor.py",
+DEAR = (  # seconds a test: a Ray, a browser or other tests to start, a whole network to compile
+    "tests/actors/", "tests/archive/", "tests/commands/", "tests/dashboards/page/", "tests/docs/",
+    "tests/frameworks/test_jax_executor.py", "tests/frameworks/test_keras_executor.py", "tests/gpu/",
+    "tests/kits/laboratory/", "tests/kits/parallel/on_ray/", "tests/kits/test_without_kits.py",
+    "tests/recipes/", "tests/test_same_as_keras.py",
 )  # fmt: skip
 WEEKS = 4  # after which each of these has run
 WEEK = "D5RAY_TEST_WEEK"  # a variable by which an earlier week's draw comes again

@@ -26,10 +26,11 @@ FOLDER = REPOSITORY / "build" / "tests"
 THREADS = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}  # of two processes
 MOST_AGAIN = 20  # more than these do not fail by chance, and one by one they may take hours
 
+ROOMS = rooms(REPOSITORY)
 # What depends on which kernels libraries choose: operators, networks, update rules, real against simulated.
 NUMERIC = (
     Room(("tests/ops",)),
-    Room(("tests/frameworks",)),
+    *(room for room in ROOMS if room.name.startswith("tests/frameworks")),
     Room((
         "tests/test_simulator.py",
         "tests/training/optimizers/test_every_rule.py",
@@ -46,7 +47,7 @@ class Suite:
     """How pytest selects tests, where from, and whose kernels they run with ("" for this processor's own)."""
 
     selection: tuple[str, ...]
-    rooms: tuple[Room, ...] = rooms(REPOSITORY)
+    rooms: tuple[Room, ...] = ROOMS
     kernels: str = ""
     folder: Path = REPOSITORY
 
