@@ -1,8 +1,8 @@
 """A plugin of pytest that notes what became of each test, and leaves out those that need not run again
 
 `-p tests.suites.record --record FILE --leave-out FILE --only FILE`. A line of the record is one JSON object:
-a test with its outcome, seconds and first error, or a process with the most memory that it held. A test is
-noted as failed before it runs, so that one that ends its process is.
+a test with its outcome, seconds and first error, or a process with the most memory that it held, and the test
+by which it became so much. A test is noted as failed before it runs, so that one that ends its process is.
 """
 
 import resource
@@ -49,6 +49,7 @@ class Recorder:
         self.file: Path = config.getoption("record")
         self.places = " ".join(config.args)
         self.parts: dict[str, list[tuple[str, float, str]]] = defaultdict(list)
+        self.peak, self.largest = 0, ""  # the most memory, in kB, and the test by which it became so much
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         note(self.file, test=nodeid, outcome="failed", seconds=0.0, error="its process ended while it ran")
@@ -65,14 +66,15 @@ class Recorder:
                 seconds=round(sum(part[1] for part in parts), 2),
                 error=next((part[2] for part in parts if part[2]), ""),
             )
+            if (peak := resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) > self.peak:
+                self.peak, self.largest = peak, report.nodeid
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             note(self.file, test=report.nodeid, outcome="failed", seconds=0.0, error=_first_error(report))
 
     def pytest_sessionfinish(self) -> None:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kB
-        note(self.file, process=self.places, peak_bytes=peak * 1024)
+        note(self.file, process=self.places, peak_bytes=self.peak * 1024, largest=self.largest)
 
 
 def _first_error(report: pytest.TestReport | pytest.CollectReport) -> str:
