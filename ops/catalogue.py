@@ -1,11 +1,14 @@
 """The operator types that d5ray knows, and where every framework's implementation of them is."""
 
 from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
 
 DOMAIN = "d5ray"  # of the types that ONNX has not
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "arithmetic": (
+    "elementwise": (
         "Abs", "Acos", "Acosh", "Add", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Div", "Erf",
         "Exp", "Floor", "Log", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "Pow", "Reciprocal", "Round",
         "Sign", "Sin", "Sinh", "Sqrt", "Sub", "Sum", "Tan",
@@ -58,3 +61,10 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 TYPES: frozenset[str] = frozenset(name for names in GROUPS.values() for name in names)
+
+
+def tables(package: str, table: str) -> dict[str, Any]:
+    """The tables of this name in the modules of a package, as one table."""
+    names = [each.name for each in iter_modules(import_module(package).__path__)]
+    modules = [import_module(f"{package}.{name}") for name in names]
+    return {kind: entry for module in modules for kind, entry in getattr(module, table, {}).items()}

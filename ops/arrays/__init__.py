@@ -3,54 +3,6 @@
 from collections.abc import Mapping
 
 from d5ray.operators.array_operator import ArrayOperator
-from d5ray.ops.arrays import (
-    activations,
-    attention,
-    casting,
-    comparison,
-    constants,
-    convolution,
-    dropout,
-    elementwise,
-    losses,
-    normalization,
-    pooling,
-    products,
-    quantization,
-    recurrent,
-    reductions,
-    regions,
-    resizing,
-    selection,
-    sequences,
-    sets,
-    shapes,
-    softmaxes,
-    spectra,
-)
+from d5ray.ops.catalogue import tables
 
-OPERATORS: Mapping[str, ArrayOperator] = {
-    **activations.OPERATORS,
-    **attention.OPERATORS,
-    **casting.OPERATORS,
-    **comparison.OPERATORS,
-    **constants.OPERATORS,
-    **convolution.OPERATORS,
-    **dropout.OPERATORS,
-    **elementwise.OPERATORS,
-    **losses.OPERATORS,
-    **normalization.OPERATORS,
-    **pooling.OPERATORS,
-    **products.OPERATORS,
-    **quantization.OPERATORS,
-    **recurrent.OPERATORS,
-    **reductions.OPERATORS,
-    **regions.OPERATORS,
-    **resizing.OPERATORS,
-    **selection.OPERATORS,
-    **sequences.OPERATORS,
-    **sets.OPERATORS,
-    **shapes.OPERATORS,
-    **softmaxes.OPERATORS,
-    **spectra.OPERATORS,
-}
+OPERATORS: Mapping[str, ArrayOperator] = tables(__name__, "OPERATORS")

@@ -1,4 +1,4 @@
-"""Tensors that are made, not computed: constants, ranges, shapes, random numbers"""
+"""Tensors that are made, not computed: constants, ranges, shapes"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,6 @@ import numpy as np
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, WithoutGradient
 from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops.arrays import random_numbers
 from d5ray.ops.arrays.element_types import onnx_type
 from d5ray.ops.arrays.known import on_host, required_numbers
 from d5ray.ops.arrays.precision import is_floating, wide
@@ -107,5 +106,4 @@ OPERATORS: Mapping[str, ArrayOperator] = {
     "Range": Range(),
     "Shape": Shape(),
     "Size": Size(),
-    **random_numbers.OPERATORS,
 }

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from d5ray.operators.array_operator import Array, ArrayOperator
-from d5ray.ops.arrays import variadic
 from d5ray.ops.arrays.formula import BroadcastFormula, Formula
 from d5ray.ops.arrays.integers import integer_power, truncated_quotient
 from d5ray.ops.arrays.precision import is_floating
@@ -75,4 +74,4 @@ ARITHMETIC: Mapping[str, ArrayOperator] = {
     "Sub": BroadcastFormula(lambda xp, x, y: x - y, lambda xp, dz, x, y, z: (dz, -dz)),
 }
 
-OPERATORS: Mapping[str, ArrayOperator] = {**FUNCTIONS, **ARITHMETIC, **variadic.OPERATORS}
+OPERATORS: Mapping[str, ArrayOperator] = {**FUNCTIONS, **ARITHMETIC}

@@ -1,4 +1,4 @@
-"""Reductions, ArgMax and ArgMin, and cumulative sums"""
+"""Reductions over axes: sums, products, means, norms, extremes"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,6 @@ from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
 from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops.arrays import along_axis
 from d5ray.ops.arrays.formula import silently
 from d5ray.ops.arrays.integers import truncated_quotient
 from d5ray.ops.arrays.known import checked_axis, numbers
@@ -164,7 +163,7 @@ def product_derivative(xp: Any, dy: Array, x: Array, y: Array) -> Array:
     return dy * before * after
 
 
-REDUCTIONS: Mapping[str, ArrayOperator] = {
+OPERATORS: Mapping[str, ArrayOperator] = {
     "ReduceL1": Reduction(lambda xp, x: total(xp, xp.abs(x)), lambda xp, dy, x, y: dy * xp.sign(x)),
     "ReduceL2": Reduction(norm, norm_derivative),
     "ReduceLogSum": Reduction(lambda xp, x: xp.log(total(xp, x)), lambda xp, dy, x, y: dy / total(xp, x)),
@@ -176,5 +175,3 @@ REDUCTIONS: Mapping[str, ArrayOperator] = {
     "ReduceSum": Reduction(total, lambda xp, dy, x, y: dy),
     "ReduceSumSquare": Reduction(lambda xp, x: total(xp, x * x), lambda xp, dy, x, y: 2 * dy * x),
 }
-
-OPERATORS: Mapping[str, ArrayOperator] = {**REDUCTIONS, **along_axis.OPERATORS}

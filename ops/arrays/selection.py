@@ -1,4 +1,4 @@
-"""Operators that choose elements by index: Gather, Scatter, TopK, OneHot and their family"""
+"""Operators that choose elements by their value or place: NonZero, OneHot, TopK"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, final
@@ -6,7 +6,6 @@ from typing import Any, final
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
 from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops.arrays import gathering, scattering
 from d5ray.ops.arrays.indexed import along
 from d5ray.ops.arrays.known import checked_axis, required_number
 from d5ray.ops.arrays.precision import is_floating, narrowed, wide
@@ -102,8 +101,6 @@ class TopK(ArrayOperator):
 
 
 OPERATORS: Mapping[str, ArrayOperator] = {
-    **gathering.OPERATORS,
-    **scattering.OPERATORS,
     "NonZero": NonZero(),
     "OneHot": OneHot(),
     "TopK": TopK(),

@@ -49,7 +49,7 @@ def _type(node: Counted) -> str:
 
 
 _FORWARD: Mapping[str, Callable[[Counted], int]] = {
-    **dict.fromkeys(GROUPS["arithmetic"], count.operands),
+    **dict.fromkeys(GROUPS["elementwise"], count.operands),
     **dict.fromkeys(GROUPS["comparison"], count.each_output(1)),
     **dict.fromkeys(GROUPS["activations"], count.each_output(1)),
     **dict.fromkeys(GROUPS["reductions"], count.each_input(1)),
@@ -110,7 +110,7 @@ _FORWARD: Mapping[str, Callable[[Counted], int]] = {
 
 _BACKWARD: Mapping[str, Callable[[Counted], int]] = {
     **dict.fromkeys(
-        set(GROUPS["arithmetic"]) - {"Ceil", "Floor", "Mod", "Round", "Sign"}, count.each_operand
+        set(GROUPS["elementwise"]) - {"Ceil", "Floor", "Mod", "Round", "Sign"}, count.each_operand
     ),
     **dict.fromkeys(GROUPS["activations"], count.each_output(2)),
     **dict.fromkeys(("Softmax", "LogSoftmax"), count.each_output(4)),

@@ -4,57 +4,16 @@ from collections.abc import Mapping
 
 from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
 from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops.tensorflow import (
-    activations,
-    attention,
-    casting,
-    comparison,
-    constants,
-    convolution,
-    dropout,
-    elementwise,
-    losses,
-    normalization,
-    pooling,
-    products,
-    quantization,
-    recurrent,
-    reductions,
-    regions,
-    resizing,
-    selection,
-    sequences,
-    sets,
-    shapes,
-    softmaxes,
-    spectra,
-)
+from d5ray.ops.arrays import OPERATORS
+from d5ray.ops.catalogue import GROUPS, tables
 from d5ray.ops.tensorflow.library import tf
+from d5ray.ops.tensorflow.reference import by_reference
+
+REFERRED = ("quantization", "regions", "sequences", "sets", "spectra")  # TensorFlow has no functions for them
 
 _BUILDERS: Mapping[str, KernelFactory] = {
-    **activations.FACTORIES,
-    **attention.FACTORIES,
-    **casting.FACTORIES,
-    **comparison.FACTORIES,
-    **constants.FACTORIES,
-    **convolution.FACTORIES,
-    **dropout.FACTORIES,
-    **elementwise.FACTORIES,
-    **losses.FACTORIES,
-    **normalization.FACTORIES,
-    **pooling.FACTORIES,
-    **products.FACTORIES,
-    **quantization.FACTORIES,
-    **recurrent.FACTORIES,
-    **reductions.FACTORIES,
-    **regions.FACTORIES,
-    **resizing.FACTORIES,
-    **selection.FACTORIES,
-    **sequences.FACTORIES,
-    **sets.FACTORIES,
-    **shapes.FACTORIES,
-    **softmaxes.FACTORIES,
-    **spectra.FACTORIES,
+    **{name: by_reference(OPERATORS[name]) for group in REFERRED for name in GROUPS[group]},
+    **tables(__name__, "FACTORIES"),
 }
 
 

@@ -3,54 +3,13 @@
 from collections.abc import Mapping
 
 from d5ray.operators.nodes.kernel_factory import KernelFactory
-from d5ray.ops.torch import (
-    activations,
-    attention,
-    casting,
-    comparison,
-    constants,
-    convolution,
-    dropout,
-    elementwise,
-    losses,
-    normalization,
-    pooling,
-    products,
-    quantization,
-    recurrent,
-    reductions,
-    regions,
-    resizing,
-    selection,
-    sequences,
-    sets,
-    shapes,
-    softmaxes,
-    spectra,
-)
+from d5ray.ops.arrays import OPERATORS
+from d5ray.ops.catalogue import GROUPS, tables
+from d5ray.ops.torch.reference import by_reference
+
+REFERRED = ("quantization", "regions", "sequences", "sets", "spectra")  # PyTorch has no functions for them
 
 FACTORIES: Mapping[str, KernelFactory] = {
-    **activations.FACTORIES,
-    **attention.FACTORIES,
-    **casting.FACTORIES,
-    **comparison.FACTORIES,
-    **constants.FACTORIES,
-    **convolution.FACTORIES,
-    **dropout.FACTORIES,
-    **elementwise.FACTORIES,
-    **losses.FACTORIES,
-    **normalization.FACTORIES,
-    **pooling.FACTORIES,
-    **products.FACTORIES,
-    **quantization.FACTORIES,
-    **recurrent.FACTORIES,
-    **reductions.FACTORIES,
-    **regions.FACTORIES,
-    **resizing.FACTORIES,
-    **selection.FACTORIES,
-    **sequences.FACTORIES,
-    **sets.FACTORIES,
-    **shapes.FACTORIES,
-    **softmaxes.FACTORIES,
-    **spectra.FACTORIES,
+    **{name: by_reference(OPERATORS[name]) for group in REFERRED for name in GROUPS[group]},
+    **tables(__name__, "FACTORIES"),
 }

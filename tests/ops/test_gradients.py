@@ -9,6 +9,7 @@ import pytest
 
 from d5ray.ops.arrays import OPERATORS, convolution
 from d5ray.ops.catalogue import GROUPS, TYPES
+from d5ray.ops.torch import REFERRED
 from tests.ops.operator_rows import ROWS, WITHOUT_GRADIENT, Row
 from tests.ops.running import (
     RUNS,
@@ -82,7 +83,7 @@ def test_a_gradient_is_the_central_difference(kind: str, xp: Any) -> None:
 
 # What follows from values that only a call knows, or is computed outside of PyTorch: its graph would break.
 NOT_WHOLE = frozenset(("Compress", "Dropout", *(
-    kind for group in ("quantization", "regions", "sequences", "sets", "spectra") for kind in GROUPS[group]
+    kind for group in REFERRED for kind in GROUPS[group]
 ))) - {"GridSample"}  # fmt: skip
 # Exported networks hold these floating-point inputs as constants too.
 VALUES = {"Clip": (1, 2), "OneHot": (1,), "Pad": (2,), "Resize": (1, 2)}

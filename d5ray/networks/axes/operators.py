@@ -8,7 +8,7 @@ from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.ops.catalogue import GROUPS
 
 POINTWISE = (
-    *GROUPS["arithmetic"], *GROUPS["comparison"], *GROUPS["activations"], "Cast", "Identity",
+    *GROUPS["elementwise"], *GROUPS["comparison"], *GROUPS["activations"], "Cast", "Identity",
 )  # fmt: skip
 AXES: Mapping[str, Callable[[NodeContext], AxisMap]] = {
     **dict.fromkeys((*POINTWISE, "Dropout", "RandomNormalLike", "RandomUniformLike"), values.pointwise),

@@ -1,4 +1,4 @@
-"""Sampled where other tensors say: GridSample, RoiAlign, DeformConv; windows undone: Col2Im, MaxUnpool"""
+"""GridSample: an image sampled where another tensor says"""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,6 @@ from torch import Tensor
 
 from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
 from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops.arrays import regions as reference
 from d5ray.ops.arrays.grid_sample import GridSample, sampling_of
 from d5ray.ops.torch.reference import by_reference
 from d5ray.ops.torch.types import known_rank
@@ -31,7 +30,4 @@ def grid_sample(context: NodeContext) -> Kernel:
     return grid_sample
 
 
-FACTORIES: Mapping[str, KernelFactory] = {
-    **{name: by_reference(operator) for name, operator in reference.OPERATORS.items()},
-    "GridSample": grid_sample,
-}
+FACTORIES: Mapping[str, KernelFactory] = {"GridSample": grid_sample}
