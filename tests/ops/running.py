@@ -99,6 +99,8 @@ def of_arrays(context: NodeContext, inputs: Inputs, backwards: bool = True, xp: 
     outputs = [on_host(y) for y in made][: len(context.node.outputs)]
     slopes = [weights(y) if is_floating(y) else None for y in outputs]
     gradients = operator.backward(xp, context, moved(xp, slopes), given, made) if backwards else ()
+    own = (np.ndarray, np.generic) if xp is np else xp.ndarray
+    assert all(each is None or isinstance(each, own) for each in (*made, *gradients)), context.node
     for before, after in zip(inputs, given, strict=True):
         assert before is None or before.tobytes() == on_host(after).tobytes()
     return Found([*outputs], [None if each is None else on_host(each) for each in gradients])

@@ -1,7 +1,10 @@
-"""The array operators under an array module with CuPy's borders: they keep to the one they are given"""
+"""The array operators under the stand-in for CuPy, which refuses what CuPy does: they keep to its arrays"""
 
+import importlib
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -9,20 +12,28 @@ import pytest
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops.arrays import OPERATORS
 from d5ray.ops.arrays.special import _functions
-from tests.ops.guarded_arrays import GuardedArray, array_module, special
+from tests.gpu.over_stand_in import STAND_IN
+from tests.gpu.test_stand_in import no_cupy
 from tests.ops.onnx_cases import one_node
 from tests.ops.operator_rows import ROWS
+from tests.ops.running import of_arrays
+
+pytestmark = no_cupy
 
 
-@pytest.fixture(autouse=True)
-def scipy_for_cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What CuPy has of SciPy."""
-    monkeypatch.setitem(sys.modules, "cupyx.scipy.special", special)
+@pytest.fixture(scope="module")
+def cupy() -> Iterator[Any]:
+    """The stand-in, for this file alone: stricter than CuPy, whose arrays find their own functions."""
+    sys.path.insert(0, str(STAND_IN))
     _functions.cache_clear()
-    yield
+    module = importlib.import_module("cupy")
+    del module.ndarray.__array_function__  # by which NumPy's functions would take its arrays
+    yield module
+    sys.path.remove(str(STAND_IN))
     _functions.cache_clear()
+    for name in [each for each in sys.modules if each.partition(".")[0] in ("cupy", "cupyx")]:
+        del sys.modules[name]
 
 
 def places() -> dict[str, list[tuple[NodeContext, list[Any]]]]:
@@ -39,56 +50,29 @@ PLACES = places()
 
 
 @pytest.mark.parametrize("kind", sorted(PLACES))
-def test_it_computes_in_the_given_array_module(kind: str) -> None:
+def test_it_computes_in_the_given_array_module(kind: str, cupy: Any) -> None:
     """Outputs and gradients are NumPy's, bit for bit, and arrays of the module; nothing leaves it unasked."""
-    operator = OPERATORS[kind]
     for context, inputs in PLACES[kind]:
-        results = []
-        for xp in (np, array_module):
-            here: Any = replace(context, random=Drawn(xp))
-            moved = [None if x is None else xp.asarray(x) for x in inputs]
-            outputs = operator.forward(xp, here, moved)
-            given = [
-                xp.asarray(np.cos(np.arange(y.size)).reshape(y.shape)).astype(y.dtype)
-                for y in outputs[: len(context.node.outputs)]
-            ]
-            results.append([*outputs, *_gradients(xp, operator, here, given, moved, outputs)])
-        for expected, found in zip(*results, strict=True):
-            if expected is None:
-                assert found is None
-                continue
-            assert isinstance(found, GuardedArray) and found.dtype == expected.dtype, (context.node, found)
-            np.testing.assert_array_equal(found.values, expected)
+        differentiable = kind != "RoiAlign" or context.attribute("mode") != "max"
+        if not differentiable:
+            with pytest.raises(ConfigurationError, match="no gradient where mode is max"):
+                of_arrays(context, inputs)
+        expected, found = (
+            of_arrays(replace(context, random=np.random.default_rng(3)), inputs, differentiable, xp)
+            for xp in (np, cupy)
+        )
+        for own, other in zip(chain(*expected), chain(*found), strict=True):
+            kinds = [None if each is None else (each.dtype, each.shape) for each in (own, other)]
+            assert kinds[0] == kinds[1], context.node
+            np.testing.assert_array_equal(np.asarray(other), np.asarray(own))
 
 
-class Drawn:
-    """The same numbers for every array module."""
-
-    def __init__(self, xp: Any) -> None:
-        self.xp, self.generator = xp, np.random.default_rng(3)
-
-    def random(self, shape: Any) -> Any:
-        return self.xp.asarray(self.generator.random(shape))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.generator, name)
-
-
-def _gradients(xp: Any, operator: Any, here: NodeContext, *arrays: Any) -> Any:
-    """None, where an operator has a mode without one, and says so."""
-    if here.node.type == "RoiAlign" and here.attribute("mode") == "max":
-        with pytest.raises(ConfigurationError, match="no gradient where mode is max"):
-            operator.backward(xp, here, *arrays)
-        return []
-    return operator.backward(xp, here, *arrays)
-
-
-def test_the_borders_are_guarded() -> None:
+def test_the_borders_are_guarded(cupy: Any) -> None:
     """What CuPy refuses is refused: becoming NumPy's, mixing with it, and most functions at places."""
-    x = array_module.asarray(np.ones(2))
-    for crossing in (lambda: np.asarray(x), lambda: x + np.ones(2), lambda: array_module.exp(np.ones(2))):
+    x = cupy.asarray(np.ones(2))
+    for crossing in (lambda: np.asarray(x), lambda: x + np.ones(2), lambda: cupy.exp(np.ones(2))):
         with pytest.raises(TypeError):
             crossing()
     with pytest.raises(NotImplementedError):
-        array_module.multiply.at(x, (array_module.asarray([0]),), x[:1])
-    assert isinstance(x.sum(), GuardedArray) and isinstance(x[0], GuardedArray)
+        cupy.multiply.at(x, (cupy.asarray([0]),), x[:1])
+    assert isinstance(x.sum(), cupy.ndarray) and isinstance(x[0], cupy.ndarray)
