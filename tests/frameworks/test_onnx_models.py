@@ -2,10 +2,8 @@
 
 import fnmatch
 import re
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.networks.network import Network
 from tests.frameworks.small_networks import FRAMEWORKS, Array, executor
-from tests.ops import exceptions
+from tests.ops.onnx_cases import listed
 
 FOLDER = Path(onnx.backend.test.__file__).parent / "data"
 STEPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}  # the distance of 1 to the next number
@@ -121,20 +119,14 @@ def conditioned(logits: Array, found: Array, expected: Array, rtol: float) -> tu
     return logits, (logits.max() + apart - apart.max()).reshape(logits.shape)
 
 
-@cache
-def listed() -> Mapping[str, str]:
-    """By pattern of the name, words of the error of what does not run."""
-    with Path(exceptions.__file__).with_suffix(".toml").open("rb") as file:
-        found: Mapping[str, str] = tomllib.load(file)["models"]
-    return found
-
-
 def check(framework: str, models: Iterator[Model]) -> int:
     """How many pass; those that are listed, and no others, fail, with the words of the list."""
     surprises, passed = [], 0
     for model in models:
         found = failure(framework, model)
-        words = next((each for name, each in listed().items() if fnmatch.fnmatch(model.name, name)), None)
+        words = next(
+            (each for name, each in listed("models").items() if fnmatch.fnmatch(model.name, name)), None
+        )
         if words is None and not found:
             passed += 1
         elif words is None or not re.search(words, found):

@@ -14,8 +14,7 @@ from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.arrays import OPERATORS
 from d5ray.ops.catalogue import TYPES
 from d5ray.ops.torch import FACTORIES
-from tests.ops.exceptions import listed
-from tests.ops.onnx_cases import Case, check, of_halves, one_node
+from tests.ops.onnx_cases import Case, check, listed, of_halves, one_node
 from tests.ops.running import RUNS, Found, known, of_arrays, of_tensorflow, of_torch
 
 # From 1 to the next number of 16 bits: as many of these an output may be off as ONNX's own reference, which
