@@ -1,6 +1,7 @@
 """Whose memory an operator's arrays are: what it keeps is copied, what it is given can only be read"""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError, OperatorError, ValidationError
+from tests.operators.custom.test_custom_frameworks import differentiated
 
 A, B = np.array([1.0, 2.0]), np.array([3.0, 5.0])
 
@@ -48,27 +50,19 @@ def in_numpy(op: d5.CustomOp) -> tuple[Any, Any]:
     return (first, second), slopes
 
 
-def in_torch(op: d5.CustomOp) -> tuple[Any, Any]:
-    operation = import_module("d5ray.frameworks.torch").custom_op(op)
-    a, b = (torch.tensor(each, requires_grad=True) for each in (A, B))
-    outputs = [each if isinstance(each, tuple) else (each,) for each in (operation(a), operation(b))]
-    for each, weight in zip(outputs, (A, B), strict=True):
-        each[0].backward(torch.tensor(weight))
-    return (outputs[0][-1].detach(), outputs[1][0].detach()), (a.grad, b.grad)
+def in_framework(world: str, op: d5.CustomOp) -> tuple[Any, Any]:
+    def function(operation: Any, a: Any, b: Any, *weights: Any) -> Any:
+        calls = [each if isinstance(each, tuple) else (each,) for each in (operation(a), operation(b))]
+        return calls[0][-1], calls[1][0], sum(w * each[0] for w, each in zip(weights, calls, strict=True))
+
+    outputs, gradients = differentiated(world, op, function, A, B, A, B)
+    return outputs[:2], gradients[:2]
 
 
-def in_tensorflow(op: d5.CustomOp) -> tuple[Any, Any]:
-    tf = pytest.importorskip("tensorflow")
-    operation = import_module("d5ray.frameworks.tensorflow").custom_op(op)
-    a, b = tf.constant(A), tf.constant(B)
-    with tf.GradientTape(persistent=True) as tape:
-        tape.watch([a, b])
-        outputs = [each if isinstance(each, tuple) else (each,) for each in (operation(a), operation(b))]
-    pairs = zip(outputs, (a, b), strict=True)
-    return (outputs[0][-1], outputs[1][0]), [tape.gradient(each[0], x, x) for each, x in pairs]
-
-
-WORLDS = {"numpy": in_numpy, "torch": in_torch, "tensorflow": in_tensorflow}
+WORLDS: dict[str, Callable[[d5.CustomOp], tuple[Any, Any]]] = {
+    "numpy": in_numpy, "torch": partial(in_framework, "torch"),
+    "tensorflow": partial(in_framework, "tensorflow"),
+}  # fmt: skip
 each_world = pytest.mark.parametrize("world", WORLDS)
 
 

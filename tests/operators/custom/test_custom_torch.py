@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,44 +11,13 @@ import torch
 import d5ray as d5
 import d5ray.frameworks.torch as d5fw
 from d5ray.errors import ConfigurationError, OperatorError
-from tests.operators.custom.listings import QUICK, BothOp, IPowOp, KeepingOp, both, ipowop
-
-REAL = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-6, "float64": 1e-14}
-KINDS: dict[str, Callable[[str], d5.CustomOp]] = {"python": lambda dtype: IPowOp(3), "cpp": ipowop}
-PAIRS: dict[str, Callable[[str], d5.CustomOp]] = {"python": BothOp, "cpp": both}
-each_kind = pytest.mark.parametrize("kind", list(KINDS))
+from tests.operators.custom.listings import QUICK, BothOp, IPowOp, both, ipowop
+from tests.operators.custom.test_custom_frameworks import KINDS, PAIRS, each_kind
 
 
 def operation(kind: str, dtype: str = "float64") -> Any:
     """x^3."""
     return d5fw.custom_op(KINDS[kind](dtype))
-
-
-@each_kind
-def test_gradients_pass_gradcheck(kind: str) -> None:
-    """PyTorch's own comparison with central differences, of one and of several inputs and outputs."""
-    generator = torch.Generator().manual_seed(0)
-    a = torch.rand(2, 3, dtype=torch.float64, generator=generator).requires_grad_()
-    b = torch.rand(2, 3, dtype=torch.float64, generator=generator).requires_grad_()
-    assert torch.autograd.gradcheck(operation(kind), (a,))
-    assert torch.autograd.gradcheck(d5fw.custom_op(PAIRS[kind]("float64")), (a, b))
-
-
-@each_kind
-@pytest.mark.parametrize("dtype", list(REAL))
-def test_an_operator_equals_torchs_own_power(kind: str, dtype: str) -> None:
-    """Values and gradients in the middle of a graph, for every type of floating-point numbers."""
-    x = torch.linspace(0.5, 2, 12, dtype=getattr(torch, dtype)).reshape(3, 4).requires_grad_()
-    power = operation(kind, dtype)
-    results = []
-    for function in (power, lambda each: torch.pow(each, 3)):
-        output = function(x * 2)
-        (gradient,) = torch.autograd.grad((output * 3).sum(), x)
-        results.append((output, gradient))
-    (found, found_gradient), (expected, expected_gradient) = results
-    assert found.dtype == expected.dtype
-    torch.testing.assert_close(found, expected, rtol=4 * REAL[dtype], atol=0)
-    torch.testing.assert_close(found_gradient, expected_gradient, rtol=8 * REAL[dtype], atol=0)
 
 
 @pytest.mark.full
@@ -105,17 +73,6 @@ def test_a_tensor_in_host_memory_is_not_copied() -> None:
         x = torch.ones(3, dtype=dtype)
         d5fw.custom_op(Seen)(x)
         assert seen.pop() == x.data_ptr()
-
-
-@each_kind
-def test_outputs_that_nothing_depends_on_have_a_gradient_of_zeros(kind: str) -> None:
-    """Of (a b, a + b) only the first is used."""
-    a = torch.tensor([[2.0, 3.0]], dtype=torch.float64, requires_grad=True)
-    b = torch.tensor([[5.0, 7.0]], dtype=torch.float64, requires_grad=True)
-    product, _ = d5fw.custom_op(PAIRS[kind]("float64"))(a, b)
-    of_a, of_b = torch.autograd.grad(product.sum(), (a, b))
-    assert torch.equal(of_a, b)
-    assert torch.equal(of_b, a)
 
 
 @pytest.mark.full
@@ -176,31 +133,6 @@ def test_a_module_with_an_operator_is_copied() -> None:
         assert torch.equal(each(x), x**3)
 
 
-@pytest.mark.full
-@each_kind
-def test_a_missing_backward_is_told_when_a_gradient_is_needed(kind: str) -> None:
-    """Not by the forward pass, not for what needs none."""
-
-    class Doubled(d5.CustomPythonOp):
-        def forward(self, x: Any) -> Any:
-            return 2 * x
-
-    anything = d5.TensorDescriptor("float64", (3,))
-    code = "struct Doubled : deep500::CustomOperator { void forward(const double *x, double *y) {%s} };"
-    body = "for (int i = 0; i < 3; ++i) y[i] = 2 * x[i];"
-    op = (
-        Doubled()
-        if kind == "python"
-        else d5.compile_custom_cppop("Doubled", code % body, [anything], [anything], flags=QUICK)
-    )
-    doubled = d5fw.custom_op(op)
-    x = torch.ones(3, dtype=torch.float64, requires_grad=True)
-    output = doubled(x)
-    assert output.tolist() == [2, 2, 2]
-    with pytest.raises(ConfigurationError, match="the operator Doubled has no backward"):
-        output.sum().backward()
-
-
 def test_inputs_that_do_not_fit_are_told() -> None:
     """Another type, another number, no tensor."""
     power, pair = operation("cpp", "float32"), d5fw.custom_op(both("float64"))
@@ -244,18 +176,6 @@ def test_second_derivatives_are_refused(kind: str) -> None:
         ConfigurationError, match=r"the gradient of the operator .*(?i:pow).* is differentiated again"
     ):
         torch.autograd.grad(first.sum() + x.sum(), x)
-
-
-def test_each_call_goes_backwards_with_what_its_own_forward_pass_kept() -> None:
-    """Of one operator in two places, as of a function of PyTorch's, each call of which has a context."""
-    op = KeepingOp()
-    square = d5fw.custom_op(op)
-    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
-    y = torch.tensor([4.0, 5.0, 6.0], requires_grad=True)
-    of_x, of_y = torch.autograd.grad((square(x) * square(square(y))).sum(), (x, y))
-    np.testing.assert_allclose(of_x, (2 * x * y**4).detach())
-    np.testing.assert_allclose(of_y, (4 * x**2 * y**3).detach())
-    np.testing.assert_array_equal(op.kept, (y**2).detach())  # as the last forward pass left it
 
 
 @pytest.mark.full
