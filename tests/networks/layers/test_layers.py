@@ -1,6 +1,7 @@
-"""Claims about layers as data: what PyTorch makes of each is its formula in NumPy, and its shape is known."""
+"""Claims about layers as data: what PyTorch makes of each is its own module, and its shape is known."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from d5ray.networks.layers.layers import (
     BatchNorm,
     Conv,
     ConvTranspose,
+    Dropout,
     GlobalAveragePool,
     ImageRows,
     Last,
@@ -46,115 +48,64 @@ def samples(count: int = 4, shape: Shape = IMAGE) -> Array:
 
 
 def outputs(module: nn.Module, inputs: Array) -> Array:
+    torch.manual_seed(1)
     return np.asarray(module(torch.from_numpy(inputs)).detach().numpy())
 
 
-def convolution(inputs: Array, weight: Array, padding: int, stride: int) -> Array:
-    """The sum over every window, one output at a time: (batch, channels, height, width)."""
-    padded = np.pad(inputs, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
-    kernel = weight.shape[2]
-    rows, columns = (range(0, size - kernel + 1, stride) for size in padded.shape[2:])
-    windows = [[padded[:, :, r : r + kernel, c : c + kernel] for c in columns] for r in rows]
-    return np.array([[np.einsum("bikl,oikl->bo", w, weight) for w in row] for row in windows]).transpose(
-        2, 3, 0, 1
-    )
+class Added(nn.Module):
+    """The sum of what two modules make of an input."""
+
+    def __init__(self, body: nn.Module, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.body, self.shortcut = body, shortcut
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.body(inputs) + self.shortcut(inputs)  # type: ignore[no-any-return]
 
 
-def by_formula(
-    inputs: Array, mean: Array, variance: Array, weight: Array, bias: Array, epsilon: float
-) -> Array:
-    """γ (x − mean) / √(variance + ε) + β, everything but the inputs given by channel."""
-    mean, variance, weight, bias = (v[:, None, None] for v in (mean, variance, weight, bias))
-    return np.asarray(weight * (inputs - mean) / np.sqrt(variance + epsilon) + bias)
+PEERS: list[tuple[Layer, Callable[[], nn.Module]]] = [
+    *(
+        (Conv(4, kernel, padding, stride, bias), partial(nn.Conv2d, 3, 4, kernel, stride, padding, bias=bias))
+        for kernel, padding, stride in ((3, 1, 1), (3, 1, 2), (1, 0, 2), (2, 0, 3), (5, 2, 2))
+        for bias in (True, False)
+    ),
+    (Conv(6, 3, 1, groups=3), partial(nn.Conv2d, 3, 6, 3, padding=1, groups=3)),
+    *(
+        (
+            ConvTranspose(4, kernel, padding, stride),
+            partial(nn.ConvTranspose2d, 3, 4, kernel, stride, padding),
+        )
+        for kernel, stride, padding in ((2, 2, 0), (3, 2, 1), (4, 1, 2))
+    ),
+    (ConvTranspose(4, 2, bias=False), partial(nn.ConvTranspose2d, 3, 4, 2, bias=False)),
+    *(
+        (MaxPool(size, stride, padding), partial(nn.MaxPool2d, size, stride, padding))
+        for size, stride, padding in ((2, None, 0), (3, 2, 1), (2, 1, 0), (3, 3, 1), (1, 2, 0), (4, 1, 2))
+    ),
+    (Dropout(0.25), partial(nn.Dropout, 0.25)),
+    (BatchNorm(epsilon=0.5, momentum=0.25), partial(nn.BatchNorm2d, 3, eps=0.5, momentum=0.25)),
+    (
+        Residual((Conv(3, 3, 1, bias=False), Relu())),
+        lambda: Added(nn.Sequential(nn.Conv2d(3, 3, 3, padding=1, bias=False), nn.ReLU()), nn.Identity()),
+    ),
+    (
+        Residual((Conv(5, 3, 1, 2),), (Conv(5, 1, 0, 2, bias=False),)),
+        lambda: Added(nn.Conv2d(3, 5, 3, 2, 1), nn.Conv2d(3, 5, 1, 2, bias=False)),
+    ),
+]
 
 
-# -- values ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("kernel", "padding", "stride"), [(3, 1, 1), (3, 1, 2), (1, 0, 2), (2, 0, 3), (5, 2, 2)]
-)
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_convolution_is_the_sum_over_every_window(
-    kernel: int, padding: int, stride: int, bias: bool
-) -> None:
-    """At every stride; with a bias there is one number per channel, without there is no parameter for it."""
-    module = built(Conv(4, kernel, padding, stride, bias))
-    weight, *rest = (tensor.detach().numpy() for tensor in module.parameters())
-    assert [value.shape for value in rest] == ([(4,)] if bias else [])
-    expected = convolution(samples(), weight, padding, stride) + (rest[0][:, None, None] if bias else 0)
-    np.testing.assert_allclose(outputs(module, samples()), expected, rtol=1e-12, atol=1e-12)
-    assert expected.shape[1:] == Conv(4, kernel, padding, stride, bias).output_shape(IMAGE)
-
-
-def test_a_normalization_is_the_papers() -> None:
-    """In training by the batch's mean and variance, in evaluation by the running ones, in float64."""
-    module = built(BatchNorm(epsilon=0.5, momentum=0.25))
-    weight, bias = (tensor.detach().numpy() for tensor in module.parameters())
-    inputs = samples()
-    mean, variance = inputs.mean(axis=(0, 2, 3)), inputs.var(axis=(0, 2, 3))
-    expected = by_formula(inputs, mean, variance, weight, bias, 0.5)
-    np.testing.assert_allclose(outputs(module, inputs), expected, rtol=1e-12, atol=1e-12)
-    count = inputs.size // 3
-    running = 0.25 * mean, 0.75 + 0.25 * variance * count / (count - 1)
-    expected = by_formula(inputs, *running, weight, bias, 0.5)
-    np.testing.assert_allclose(outputs(module.eval(), inputs), expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("size", "stride", "padding"), [(2, None, 0), (3, 2, 1), (2, 1, 0), (3, 3, 1), (1, 2, 0), (4, 1, 2)]
-)
-def test_a_maximum_is_that_of_every_square(size: int, stride: int | None, padding: int) -> None:
-    """Also of negative numbers: what is padded is never the largest."""
-    inputs = samples() - 9
-    padded = np.pad(inputs, ((0, 0), (0, 0), (padding,) * 2, (padding,) * 2), constant_values=-np.inf)
-    rows, columns = (range(0, extent - size + 1, stride or size) for extent in padded.shape[2:])
-    expected = [[padded[:, :, r : r + size, c : c + size].max(axis=(2, 3)) for c in columns] for r in rows]
-    found = outputs(built(MaxPool(size, stride, padding)), inputs)
-    np.testing.assert_array_equal(found, np.array(expected).transpose(2, 3, 0, 1))
-    assert found.shape[1:] == MaxPool(size, stride, padding).output_shape(IMAGE)
-
-
-def test_a_residual_adds_its_shortcut_to_its_body() -> None:
-    """Without layers the shortcut is the input itself; with layers it is what they make of it."""
-    inputs = samples()
-    module = built(Residual((Conv(3, 3, 1, bias=False), Relu())))
-    (weight,) = (tensor.detach().numpy() for tensor in module.parameters())
-    expected = np.maximum(convolution(inputs, weight, 1, 1), 0) + inputs
-    np.testing.assert_allclose(outputs(module, inputs), expected, rtol=1e-12, atol=1e-12)
-    module = built(Residual((Conv(5, 3, 1, 2, bias=False),), (Conv(5, 1, 0, 2, bias=False),)))
-    body, shortcut = (tensor.detach().numpy() for tensor in module.parameters())
-    expected = convolution(inputs, body, 1, 2) + convolution(inputs, shortcut, 0, 2)
-    np.testing.assert_allclose(outputs(module, inputs), expected, rtol=1e-12, atol=1e-12)
-
-
-# -- shapes ----------------------------------------------------------------------------------------------
-
-
-def test_groups_are_convolutions_side_by_side() -> None:
-    """Each group makes its channels of its own part of the input's."""
-    x = torch.from_numpy(samples(2, (6, 5, 5)))
-    whole = built(Conv(4, kernel=3, padding=1, groups=2), shape=(6, 5, 5))
-    weight, bias = (tensor.detach().numpy() for tensor in whole.parameters())
-    parts = [
-        convolution(x[:, 3 * g : 3 * g + 3].numpy(), weight[2 * g : 2 * g + 2], 1, 1)
-        + bias[2 * g : 2 * g + 2, None, None]
-        for g in range(2)
-    ]
-    np.testing.assert_allclose(whole(x).detach(), np.concatenate(parts, 1), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize(("kernel", "stride", "padding"), [(2, 2, 0), (3, 2, 1), (4, 1, 2)])
-def test_a_transposed_convolution_is_the_gradient_of_a_convolution(
-    kernel: int, stride: int, padding: int
-) -> None:
-    """⟨conv(y), x⟩ = ⟨y, conv_transpose(x)⟩ for all x and y."""
-    layer = ConvTranspose(3, kernel, padding, stride, bias=False)
-    module = built(layer, shape=(2, 5, 4))
-    (weight,) = (tensor.detach().numpy() for tensor in module.parameters())  # (2, 3, kernel, kernel)
-    x, y = samples(1, (2, 5, 4)), samples(1, layer.output_shape((2, 5, 4)))
-    there = convolution(y, weight, padding, stride)
-    assert float((there * x).sum()) == pytest.approx(float((y * outputs(module, x)).sum()), rel=1e-10)
+@pytest.mark.every_case
+@pytest.mark.parametrize(("layer", "make"), PEERS, ids=[repr(layer) for layer, _ in PEERS])
+def test_a_layer_is_the_module_of_pytorch(layer: Layer, make: Callable[[], nn.Module]) -> None:
+    """In training and in evaluation, with the parameters that it has and no others; its shape is known."""
+    module, twin = built(layer), make().double()
+    values = module.state_dict().values()
+    twin.load_state_dict(dict(zip(twin.state_dict(), values, strict=True)))
+    for training in (True, False):
+        found, expected = (outputs(each.train(training), samples() - 3) for each in (module, twin))
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+        assert found.shape[1:] == layer.output_shape(IMAGE)
 
 
 def test_lstm_is_its_formula() -> None:

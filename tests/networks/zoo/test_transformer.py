@@ -1,33 +1,22 @@
 """Claims about the transformer: its formulas in float64 NumPy, its parameters, that it only looks back."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.build import chain
 from d5ray.frameworks.torch.executor import TorchExecutor
-from d5ray.networks.executors.delayed import DelayedExecutor
-from d5ray.networks.executors.executor import Executor
 from d5ray.networks.layers.layers import Dropout, Residual
 from d5ray.networks.zoo.catalogue import network
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
-from d5ray.training.datasets.dataset import Dataset, Split
 
 Array = np.ndarray[Any, Any]
 LOSS = SoftmaxCrossEntropyLoss()
-
-
-def inner_of(executor: Executor) -> Executor:
-    """The executor that computes, within the one that lets virtual time pass."""
-    assert isinstance(executor, DelayedExecutor)
-    return executor._inner
 
 
 def made(shape: tuple[int, ...] = (6,), classes: int = 11, **options: Any) -> TorchExecutor:
@@ -129,33 +118,6 @@ def test_dropout_stands_behind_the_embedding_and_at_the_end_of_every_branch() ->
     branches = [layer for layer in layers if isinstance(layer, Residual)]
     assert len(branches) == 6 and all(branch.body[-1] == Dropout(0.25) for branch in branches)
     assert not any(isinstance(layer, Dropout) for layer in network("transformer", (6,), 11))
-
-
-def test_a_dropped_share_is_what_was_asked_for_and_the_mean_stays() -> None:
-    """Of 100,000 ones a quarter becomes 0, the others 4/3: within five standard deviations."""
-    torch.manual_seed(1)
-    found = chain((Dropout(0.25),), (100_000,))(torch.ones(1, 100_000)).numpy()
-    assert set(np.unique(found)) == {0.0, np.float32(4 / 3)}
-    assert (found == 0).mean() == pytest.approx(0.25, abs=5 * math.sqrt(0.25 * 0.75 / 1e5))
-
-
-def losses(executor: TorchExecutor, steps: int = 3) -> list[float]:
-    inputs, labels = tokens(4, 6), tokens(4, 6, seed=6)
-    return [executor.inference_and_backprop(inputs, labels) for _ in range(steps)]
-
-
-def test_agents_of_an_experiment_draw_by_their_rank(tmp_path: Path) -> None:
-    """On one and the same batch two agents with the same parameters drop different numbers."""
-    inputs = tokens(8, 6)
-    data = Dataset("tokens", Split(inputs, inputs), Split(inputs, inputs), tuple(map(str, range(11))))
-    experiment = d5.Experiment(
-        model="transformer", model_kwargs={"dropout": 0.5, "width": 8}, dataset=data,
-        optimizer=d5.optimizers.SGD(0.1), agents=2, batch_size=4,
-    )  # fmt: skip
-    with d5.simulate(experiment, root=tmp_path) as group:
-        executors = [inner_of(agent.executor) for agent in group.agents]
-        found = [executor.inference_and_backprop(inputs, inputs) for executor in executors]
-    assert found[0] != found[1]
 
 
 # -- refused -----------------------------------------------------------------------------------------------
