@@ -52,23 +52,34 @@ def of_flax(dropout: float) -> Callable[..., Any]:
     return lambda *, rngs: Nnx(dropout, rngs=rngs)
 
 
-MAKERS: dict[str, tuple[str, Callable[[float], Any]]] = {
-    "NumPy, a Network": ("numpy", network),
-    "CuPy, a Network": ("cupy", network),
-    "PyTorch, a module": ("torch", lambda dropout: lambda: chain(layers(dropout), SHAPE)),
-    "TensorFlow, a Network": ("tensorflow", network),
-    "TensorFlow, a Keras model": ("tensorflow", of_keras),
-    "JAX, a Flax model": ("jax", of_flax),
+def module(dropout: float) -> Callable[[], Any]:
+    return lambda: chain(layers(dropout), SHAPE)
+
+
+MAKERS: dict[str, tuple[str, Callable[[float], Any], dict[str, Any]]] = {
+    "NumPy, a Network": ("numpy", network, {}),
+    "CuPy, a Network": ("cupy", network, {}),
+    "PyTorch, a module": ("torch", module, {}),
+    "PyTorch, recomputed": ("torch", module, {"recompute": True}),
+    "PyTorch, bfloat16": ("torch", module, {"precision": "bfloat16"}),
+    "PyTorch, float16": ("torch", module, {"precision": "float16"}),
+    "TensorFlow, a Network": ("tensorflow", network, {}),
+    "TensorFlow, a Keras model": ("tensorflow", of_keras, {}),
+    "JAX, a Flax model": ("jax", of_flax, {}),
 }
-KINDS = [pytest.param(kind, marks=of_cupy) if "CuPy" in kind else kind for kind in MAKERS]
+MARKS = {
+    "CuPy, a Network": of_cupy,
+    **dict.fromkeys([kind for kind in MAKERS if MAKERS[kind][2]], pytest.mark.every_case),  # quick ones
+}
+KINDS = [pytest.param(kind, marks=MARKS.get(kind, ())) for kind in MAKERS]
 every_executor = pytest.mark.parametrize("kind", KINDS)
 
 
 def made(kind: str, dropout: float = 0.0, seed: int = 3) -> Executor:
-    framework, model = MAKERS[kind]
+    framework, model, options = MAKERS[kind]
     pytest.importorskip(framework)
     found: Executor = executor_by_name(framework)(
-        model(dropout), {}, sample_shape=SHAPE, classes=10, loss=LOSS, seed=seed, threads=1
+        model(dropout), {}, sample_shape=SHAPE, classes=10, loss=LOSS, seed=seed, threads=1, **options
     )
     return found
 
@@ -79,8 +90,9 @@ def numbers(flat: Any) -> Array:
     return np.array(getattr(flat, of)() if of else flat)
 
 
-def near(found: Any, expected: Any) -> None:
-    np.testing.assert_allclose(numbers(found), numbers(expected), rtol=1e-5, atol=1e-7)
+def near(found: Any, expected: Any, *, exact: bool = False) -> None:
+    rtol, atol = (0.0, 0.0) if exact else (1e-5, 1e-7)
+    np.testing.assert_allclose(numbers(found), numbers(expected), rtol=rtol, atol=atol)
 
 
 @every_executor
@@ -91,7 +103,7 @@ def test_what_is_announced_is_the_gradient(kind: str) -> None:
 
     def on_ready(begin: int, end: int) -> None:
         told.append((begin, end))
-        near(under_test.gradients[begin:end], twin.gradients[begin:end])
+        near(under_test.gradients[begin:end], twin.gradients[begin:end], exact="PyTorch" in kind)
         under_test.gradients[begin:end] = 7
 
     for bucket_bytes, batch in ((800, FIRST), (800, SECOND), (10**9, SECOND)):

@@ -184,21 +184,6 @@ def test_a_loss_that_is_no_number_ends_the_search() -> None:
     assert executor._precision.scale is not None and executor._precision.scale.value == 2**16
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_ranges_are_announced_when_their_gradients_are_right(precision: str) -> None:
-    """Under float16 after the check, each once, and what is announced is the gradient."""
-    executor = made(precision=precision)
-    _, gradient = gradients(made(precision=precision), *batch())
-    ranges, seen = executor.buckets(256), []
-
-    def ready(begin: int, end: int) -> None:
-        assert torch.equal(executor.gradients[begin:end].double(), gradient[begin:end])
-        seen.append((begin, end))
-
-    executor.inference_and_backprop(*batch(), on_ready=ready)
-    assert tuple(seen) == ranges and len(seen) > 1
-
-
 # -- what is refused -----------------------------------------------------------------------------------------
 
 

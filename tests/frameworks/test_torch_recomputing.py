@@ -100,20 +100,6 @@ def test_loss_gradient_and_statistics_are_the_same_to_the_last_bit(model: Any, p
     assert executor.state_dict().keys() == other.state_dict().keys()
 
 
-def test_announced_gradients_are_complete() -> None:
-    """Each parameter's gradient arrives once, also where its layer is computed twice."""
-    executor, other = made(Blocks), made(Blocks, recompute=True)
-    executor.inference_and_backprop(*batch())
-    ranges, seen = other.buckets(64), []
-
-    def ready(begin: int, end: int) -> None:
-        assert torch.equal(executor.gradients[begin:end], other.gradients[begin:end])
-        seen.append((begin, end))
-
-    other.inference_and_backprop(*batch(), on_ready=ready)
-    assert tuple(seen) == ranges
-
-
 def test_parts_are_computed_twice() -> None:
     """Every block once more in the backward pass, and none in an evaluation."""
     executor, calls = made(Blocks, recompute=True), []
