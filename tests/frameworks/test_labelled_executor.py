@@ -1,4 +1,4 @@
-"""Claims about agents' executors over Networks: the same training in NumPy, TensorFlow and PyTorch"""
+"""Claims about agents' executors over Networks: the same training in every framework, in float64 too"""
 
 import importlib.util
 from pathlib import Path
@@ -19,10 +19,16 @@ DIGITS = d5.datasets.load_dataset("digits")
 every_framework = pytest.mark.parametrize("framework", [each for each in FRAMEWORKS if each != "torch"])
 
 
-def made(framework: str, model: Any = "lenet", seed: int = 1, **options: Any) -> Executor:
+def made(framework: str, model: Any = "lenet", precision: str = "float32") -> Executor:
     return executor_by_name(framework)(
-        model, options, sample_shape=(1, 8, 8), classes=10, loss=LOSS, seed=seed, threads=1
+        model, {}, sample_shape=(1, 8, 8), classes=10, loss=LOSS, seed=1, threads=1, precision=precision
     )
+
+
+def numbers(flat: Any) -> Array:
+    """A flat array of any framework in host memory."""
+    of = next((each for each in ("numpy", "get") if hasattr(flat, each)), None)
+    return np.array(getattr(flat, of)() if of else flat)
 
 
 def batches(count: int, size: int = 16) -> list[tuple[Array, Array]]:
@@ -121,3 +127,53 @@ def test_networks_that_agents_cannot_train_are_refused(framework: str) -> None:
     network.add_output(network.nodes[0].outputs[0])
     with pytest.raises(ConfigurationError, match="2 outputs"):
         made(framework, network)
+
+
+# -- float64 ------------------------------------------------------------------------------------------------
+
+
+@every_framework
+def test_gradients_in_float64_agree_to_its_rounding(framework: str) -> None:
+    """With those of PyTorch's own modules, of a network with convolutions and BatchNorm."""
+    executor, reference = made(framework, "resnet8", "float64"), made("torch", "resnet8", "float64")
+    ((inputs, labels),) = batches(1)
+    loss = reference.inference_and_backprop(inputs, labels)
+    assert executor.inference_and_backprop(inputs, labels) == pytest.approx(loss, rel=1e-12)
+    gradient = numbers(executor.gradients)
+    assert (
+        gradient.dtype == numbers(executor.buffers).dtype == numbers(executor.parameters).dtype == "float64"
+    )
+    np.testing.assert_allclose(gradient, numbers(reference.gradients), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("framework", ["torch", "numpy", pytest.param("tensorflow", marks=pytest.mark.full)])
+def test_a_network_is_widened_and_comes_out_so(
+    framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model of a run in float64 is a Network of float64, with the tensors that were trained."""
+    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
+    network = network_by_name("lenet", {}, (1, 8, 8), 10, seed=1)
+    wanted = d5.Experiment(
+        network, DIGITS, d5.optimizers.SGD(0.1), executor=framework, precision="float64", evaluate=False
+    )
+    with d5.simulate(wanted) as group:
+        group.train(2, progress=False)
+        tensors, model = group.parameters(), group.model()
+    assert all(each.dtype == np.float32 for each in network.parameters.values())
+    assert model.parameters.keys() == tensors.keys()
+    for name, value in model.parameters.items():
+        assert value.dtype == np.float64
+        np.testing.assert_array_equal(value, tensors[name])
+
+
+@pytest.mark.parametrize("framework", ["numpy", "tensorflow"])
+@pytest.mark.parametrize("precision", ["float16", "tf32"])
+def test_other_precisions_are_refused_by_name(framework: str, precision: str) -> None:
+    """By the function itself, and by an experiment before anything starts."""
+    said = f"precision is '{precision}', and {framework} computes in float32 and float64"
+    if framework == "tensorflow":
+        said += " and bfloat16"
+    with pytest.raises(ConfigurationError, match=said):
+        made(framework, precision=precision)
+    with pytest.raises(ConfigurationError, match=said):
+        d5.Experiment("lenet", DIGITS, d5.optimizers.SGD(0.1), executor=framework, precision=precision)
