@@ -13,7 +13,7 @@ from torch import nn
 import d5ray as d5
 from d5ray.distributed.buffers import FromRankZero, SynchronizedBuffers
 from tests.distributed.forming import Former, former, on_all
-from tests.plain_torch import RULES, check_same, plain, samples, trained
+from tests.plain_torch import RULES, Act, check_same, plain, samples, trained
 
 Tensor = torch.Tensor
 
@@ -161,19 +161,6 @@ class Centred(nn.Module):
         return scores
 
 
-@pytest.mark.parametrize("evaluated", [False, True], ids=["alone", "evaluated"])
-@pytest.mark.parametrize("real", [False, True], ids=["simulated", "real"])
-@pytest.mark.parametrize("agents", [1, 3])
-def test_buffers_that_passes_read_are_those_of_ddp(agents: int, real: bool, evaluated: bool) -> None:
-    """The first agent's before every step; an evaluation in the midst of training changes nothing."""
-    options: dict[str, Any] = {"evaluate": evaluated, "epochs": 3, "batch_size": 4}
-    own, of_torch = RULES["momentum"]
-    found, batches, _ = trained(Centred, own, agents=agents, steps=8, real=real, **options)
-    expected = plain(Centred, of_torch, batches)
-    for name in ("mean", "count", "constant", "out.weight", "norm.weight", "norm.num_batches_tracked"):
-        check_same({name: found[name]}, {name: expected[name]})
-
-
 class Late(Centred):
     """Its passes begin after some steps to change what they read; its evaluations change something else."""
 
@@ -199,18 +186,6 @@ class Late(Centred):
         return True
 
 
-@pytest.mark.parametrize("real", [False, True], ids=["simulated", "real"])
-@pytest.mark.parametrize("agents", [1, 3])
-def test_buffers_that_begin_to_change_later_are_those_of_ddp(agents: int, real: bool) -> None:
-    """A floating one and one of integers; an evaluation is no training pass."""
-    own, of_torch = RULES["momentum"]
-    options: dict[str, Any] = {"evaluate": True, "epochs": 4, "batch_size": 4}
-    found, batches, _ = trained(Late, own, agents=agents, steps=8, real=real, **options)
-    expected = plain(Late, of_torch, batches)
-    for name in ("mean", "count", "out.weight", "norm.weight"):
-        check_same({name: found[name]}, {name: expected[name]})
-
-
 class OwnAssignment(Centred):
     """A module's own `__setattr__` may keep something else than what is assigned."""
 
@@ -219,10 +194,36 @@ class OwnAssignment(Centred):
         super().__setattr__(name, value.clone() if plain_tensor else value)
 
 
-def test_buffers_are_followed_whatever_assigning_does() -> None:
+def freeze_for_a_while(module: nn.Module, step: int) -> None:
+    module.get_submodule("norm").train(not 2 <= step < 5)
+
+
+WEIGHTS = ("mean", "out.weight", "norm.weight")
+READ: dict[str, tuple[type[Centred], Act | None, tuple[str, ...]]] = {
+    "from the first": (Centred, None, (*WEIGHTS, "count", "constant", "norm.num_batches_tracked")),
+    "later": (Late, None, (*WEIGHTS, "count")),
+    "whatever assigning does": (OwnAssignment, None, WEIGHTS),
+    "frozen for a while": (Centred, freeze_for_a_while, (*WEIGHTS, "norm.num_batches_tracked")),
+}
+
+
+@pytest.mark.parametrize("evaluated", [False, True], ids=["alone", "evaluated"])
+@pytest.mark.parametrize("real", [False, True], ids=["simulated", "real"])
+@pytest.mark.parametrize("agents", [1, 3])
+@pytest.mark.parametrize("which", READ)
+def test_buffers_that_passes_read_are_those_of_ddp(
+    which: str, agents: int, real: bool, evaluated: bool
+) -> None:
+    """The first agent's before every step, also where passes begin to change or to read them later.
+
+    An evaluation in the midst of training changes nothing, and is no training pass.
+    """
+    module, act, names = READ[which]
+    options: dict[str, Any] = {"evaluate": evaluated, "epochs": 4, "batch_size": 4}
     own, of_torch = RULES["momentum"]
-    found, batches, _ = trained(OwnAssignment, own, agents=3, steps=4)
-    check_same({"mean": found["mean"]}, {"mean": plain(OwnAssignment, of_torch, batches)["mean"]})
+    found, batches, _ = trained(module, own, agents=agents, steps=8, real=real, act=act, **options)
+    expected = plain(module, of_torch, batches, act=act)
+    check_same({name: found[name] for name in names}, {name: expected[name] for name in names})
 
 
 class RegisteredLate(Centred):
@@ -255,25 +256,6 @@ class LateOnSome(Late):
 def test_a_buffer_that_begins_to_change_on_some_agents_is_refused_by_name() -> None:
     with pytest.raises(d5.D5Error, match=r"buffer 'count' began to change before step.*adding 0"):
         trained(LateOnSome, RULES["momentum"][0], agents=3, steps=12)
-
-
-@pytest.mark.parametrize("evaluated", [False, True], ids=["alone", "evaluated"])
-@pytest.mark.parametrize("real", [False, True], ids=["simulated", "real"])
-@pytest.mark.parametrize("agents", [1, 3])
-def test_statistics_that_are_frozen_in_training_are_those_of_ddp(
-    agents: int, real: bool, evaluated: bool
-) -> None:
-    """From then on passes read them, and so they are the first agent's; and again its own when it gathers."""
-
-    def act(module: nn.Module, step: int) -> None:
-        module.get_submodule("norm").train(not 2 <= step < 5)
-
-    options: dict[str, Any] = {"evaluate": evaluated, "epochs": 4, "batch_size": 4}
-    own, of_torch = RULES["momentum"]
-    found, batches, _ = trained(Centred, own, agents=agents, steps=8, real=real, act=act, **options)
-    expected = plain(Centred, of_torch, batches, act=act)
-    for name in ("mean", "out.weight", "norm.weight", "norm.num_batches_tracked"):
-        check_same({name: found[name]}, {name: expected[name]})
 
 
 class Ordinary(nn.Sequential):
