@@ -9,12 +9,16 @@ import d5ray as d5
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from tests.frameworks.small_networks import FRAMEWORKS, executor, network_of
+from tests.operators.custom.listings import ipowop
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_registered_operator_runs_inside_a_network(framework: str) -> None:
+@pytest.mark.parametrize("language", ["Python", pytest.param("C++", marks=pytest.mark.full)])
+def test_a_registered_operator_runs_inside_a_network(language: str, framework: str) -> None:
     """loss = Σ (x w)³, dloss/dw = Σ 3 x³ w²: in the middle of operators of the catalogue."""
-    d5.register_operator("tests.networks", "Power", Power)
+    d5.register_operator(
+        "tests.networks", "Power", Power if language == "Python" else lambda p: ipowop("float64", p)
+    )
     network = network_of(
         Node("Mul", ("x", "w"), ("y",)),
         Node("Power", ("y",), ("z",), {"p": 3}, domain="tests.networks"),

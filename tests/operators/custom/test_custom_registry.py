@@ -53,27 +53,6 @@ def test_a_nodes_attributes_are_the_factorys_arguments(type: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("type", ["IPow", "FastIPow"])
-def test_a_builder_gives_a_function_of_the_framework(type: str) -> None:
-    """PyTorch's and TensorFlow's, through which gradients go."""
-    torch = pytest.importorskip("torch")
-    tf = pytest.importorskip("tensorflow")
-    register()
-    x = torch.tensor(X, requires_grad=True)
-    output = custom.torch_builder(context(type, power=3))(x)
-    output.sum().backward()
-    np.testing.assert_array_equal(output.detach().numpy(), X**3)
-    np.testing.assert_array_equal(x.grad.numpy(), 3 * X**2)
-    built = custom.tensorflow_builder(context(type, power=3))
-    given = tf.constant(X)
-    with tf.GradientTape() as tape:
-        tape.watch(given)
-        output = built(given)
-    np.testing.assert_array_equal(output, X**3)
-    np.testing.assert_array_equal(tape.gradient(output, given), 3 * X**2)
-
-
-@pytest.mark.full
 def test_a_built_function_is_one_operation_of_a_compiled_graph() -> None:
     """`fullgraph=True` refuses anything else."""
     torch = pytest.importorskip("torch")
