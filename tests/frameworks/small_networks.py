@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -152,6 +153,14 @@ def error(found: Array, expected: Array) -> float:
     assert found.shape == expected.shape and found.dtype == expected.dtype
     scale = float(np.abs(expected).max(initial=0.0)) or 1.0
     return float(np.abs(found - expected).max(initial=0.0)) / scale
+
+
+def by_onnxruntime(network: Network, **given: Array) -> list[Array]:
+    """The network's outputs, as onnxruntime computes them in one thread."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(network.to_onnx().SerializeToString(), options)
+    return [np.asarray(each) for each in session.run(None, given)]
 
 
 def gradients_of(made: GraphExecutor, loss: str = "loss") -> dict[str, Array]:

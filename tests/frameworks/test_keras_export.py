@@ -1,27 +1,20 @@
 """Networks of Keras models: the same outputs under onnxruntime, Keras's own names, training as it was"""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import d5ray.frameworks.tensorflow as d5fw
 from d5ray.errors import ConfigurationError
 from d5ray.networks.network import Network
 from d5ray.operators.nodes.node import Node
+from tests.frameworks.small_networks import by_onnxruntime
 
 keras = pytest.importorskip("keras", reason="TensorFlow is not installed: pip install 'd5ray[tensorflow]'")
 layers = keras.layers
 Array = np.ndarray[Any, Any]
-
-
-def run(network: Network, x: Array) -> Array:
-    """The network's only output, as onnxruntime computes it."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(network.to_onnx().SerializeToString(), options)
-    return np.asarray(session.run(None, {next(iter(network.inputs)): x})[0])
 
 
 def randomized(model: Any) -> Any:
@@ -70,43 +63,51 @@ def texts() -> Any:
     return randomized(model)
 
 
-def test_a_model_over_images_gives_what_keras_gives_for_any_batch() -> None:
-    model = images()
-    network = d5fw.network_of(model)
-    x = np.random.default_rng(0).normal(size=(4, 9, 8, 3)).astype(np.float32)
-    np.testing.assert_allclose(run(network, x), np.asarray(model(x)), rtol=1e-4, atol=1e-6)
-    assert network.inputs["image"].shape == ("batch", 9, 8, 3)
-    assert network.outputs["output"].shape == ("batch", 5)
-    assert set(network.parameters) == {each.path for each in model.trainable_weights}
-    # the image comes in with its channels last, and so it is flattened
-    assert [each.type for each in network.nodes].count("Transpose") == 2
+def enlarging() -> Any:
+    return randomized(keras.Sequential([
+        keras.Input((5, 4, 3)),
+        layers.ZeroPadding2D(((1, 2), (0, 3))),
+        layers.Conv2DTranspose(4, 3, strides=2, padding="same", activation="relu"),
+        layers.Conv2DTranspose(2, 2, strides=(1, 3), padding="valid"),
+    ]))  # fmt: skip
 
 
-def test_a_model_over_sequences_gives_what_keras_gives() -> None:
-    model = texts()
-    network = Network.from_model(model)
-    x = np.random.default_rng(0).integers(0, 11, (3, 7)).astype(np.int32)
-    np.testing.assert_allclose(run(network, x), np.asarray(model(x)), rtol=1e-4, atol=1e-6)
+def recurrent(layer: Callable[[], Any]) -> Callable[[], Any]:
+    return lambda: randomized(keras.Sequential([keras.Input((5, 3)), layer()]))
 
 
-RECURRENT = {
-    "all states of an LSTM": lambda: layers.LSTM(4, return_sequences=True, use_bias=False),
-    "an LSTM from behind": lambda: layers.LSTM(4, go_backwards=True),
-    "a GRU": lambda: layers.GRU(4, return_sequences=True),
-    "a GRU that resets before": lambda: layers.GRU(4, reset_after=False),
-    "both ways": lambda: layers.Bidirectional(layers.LSTM(4, return_sequences=True)),
-    "both ways, last states added": lambda: layers.Bidirectional(layers.GRU(4), merge_mode="sum"),
+MODELS: dict[str, Callable[[], Any]] = {
+    "over images": images,
+    "over sequences": texts,
+    "transposed convolutions, zeros around": enlarging,
+    "all states of an LSTM": recurrent(lambda: layers.LSTM(4, return_sequences=True, use_bias=False)),
+    "an LSTM from behind": recurrent(lambda: layers.LSTM(4, go_backwards=True)),
+    "a GRU": recurrent(lambda: layers.GRU(4, return_sequences=True)),
+    "a GRU that resets before": recurrent(lambda: layers.GRU(4, reset_after=False)),
+    "both ways": recurrent(lambda: layers.Bidirectional(layers.LSTM(4, return_sequences=True))),
+    "both ways, last states added": recurrent(lambda: layers.Bidirectional(layers.GRU(4), merge_mode="sum")),
 }
 
 
-@pytest.mark.parametrize("name", RECURRENT)
-def test_recurrent_layers_give_what_keras_gives(name: str) -> None:
-    """Under onnxruntime, and every weight of the layer is a parameter, under Keras's own name."""
-    model = randomized(keras.Sequential([keras.Input((5, 3)), RECURRENT[name]()]))
-    network = d5fw.network_of(model)
-    x = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
-    np.testing.assert_allclose(run(network, x), np.asarray(model(x)), rtol=1e-4, atol=1e-6)
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_gives_what_keras_gives_for_any_batch(name: str) -> None:
+    """Under onnxruntime; every trained weight is a parameter, under Keras's own name."""
+    model = MODELS[name]()
+    network = Network.from_model(model)
+    ((input_name, known),) = network.inputs.items()
+    random, shape = np.random.default_rng(0), (4, *model.input_shape[1:])
+    assert known.shape == ("batch", *shape[1:])
+    x: Array = random.normal(size=shape).astype(np.float32)
+    if name == "over sequences":
+        x = random.integers(0, 11, shape).astype(np.int32)
+    expected = np.asarray(model(x))
+    (found,) = by_onnxruntime(network, **{input_name: x})
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    assert network.outputs["output"].shape == ("batch", *expected.shape[1:])
     assert set(network.parameters) == {each.path for each in model.trainable_weights}
+    if name == "over images":  # the image comes in with its channels last, and so it is flattened
+        assert [each.type for each in network.nodes].count("Transpose") == 2
 
 
 def test_gradients_of_an_lstm_are_those_of_keras() -> None:
@@ -130,18 +131,6 @@ def test_gradients_of_an_lstm_are_those_of_keras() -> None:
         i, o, f, c = np.split(gradient, 4)
         back = np.concatenate([i, f, c, o])
         np.testing.assert_allclose(back.T, wanted, rtol=1e-4, atol=1e-6)
-
-
-def test_transposed_convolutions_and_zeros_around_give_what_keras_gives() -> None:
-    model = keras.Sequential([
-        keras.Input((5, 4, 3)),
-        layers.ZeroPadding2D(((1, 2), (0, 3))),
-        layers.Conv2DTranspose(4, 3, strides=2, padding="same", activation="relu"),
-        layers.Conv2DTranspose(2, 2, strides=(1, 3), padding="valid"),
-    ])  # fmt: skip
-    network = d5fw.network_of(randomized(model))
-    x = np.random.default_rng(0).normal(size=(2, 5, 4, 3)).astype(np.float32)
-    np.testing.assert_allclose(run(network, x), np.asarray(model(x)), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +180,8 @@ def test_a_layer_that_is_used_twice_is_so_in_the_network() -> None:
     x = np.random.default_rng(1).standard_normal((5, 6, 6, 2)).astype(np.float32)
     network = d5fw.network_of(model)
     assert len(network.parameters) == len(model.trainable_variables)
-    np.testing.assert_allclose(run(network, x), model.predict(x, verbose=0), rtol=1e-5)
+    (found,) = by_onnxruntime(network, **{next(iter(network.inputs)): x})
+    np.testing.assert_allclose(found, model.predict(x, verbose=0), rtol=1e-5)
     with pytest.raises(ConfigurationError, match="is used more than once, and a network that is trained"):
         d5fw.training_network_of(model)
     tied = keras.Model(given, layers.Flatten()(conv(conv(given))))

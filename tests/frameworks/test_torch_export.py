@@ -1,9 +1,6 @@
 """Networks of PyTorch's modules: the same outputs under onnxruntime, the same names, training as it was"""
 
-from typing import Any
-
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -12,16 +9,7 @@ import d5ray.frameworks.torch as d5fw
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import build
 from d5ray.networks.network import Network
-
-Array = np.ndarray[Any, Any]
-
-
-def run(network: Network, **inputs: Array) -> list[Array]:
-    """The network's outputs, as onnxruntime computes them."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(network.to_onnx().SerializeToString(), options)
-    return [np.asarray(each) for each in session.run(None, inputs)]
+from tests.frameworks.small_networks import by_onnxruntime
 
 
 def trained(module: nn.Module, *shape: int) -> nn.Module:
@@ -41,7 +29,7 @@ def test_an_image_network_gives_what_the_module_gives_for_any_batch(name: str) -
     network = Network.from_model(module, np.zeros((1, *shape), np.float32))
     x = np.random.default_rng(0).normal(size=(5, *shape)).astype(np.float32)
     expected = module.eval()(torch.from_numpy(x)).detach().numpy()
-    (found,) = run(network, **{next(iter(network.inputs)): x})
+    (found,) = by_onnxruntime(network, **{next(iter(network.inputs)): x})
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert [each.shape for each in network.inputs.values()] == [("batch", *shape)]
     assert network.outputs["output"].shape == ("batch", classes)
