@@ -117,9 +117,9 @@ class Framework(ABC):
         `ConfigurationError` for a function that has no gradient.
         """
 
-    @abstractmethod
     def counted_flops(self, call: Call) -> int:
         """The operations that the framework's own counter sees in a call; 0 where it has none."""
+        return 0
 
     @abstractmethod
     def custom(self, operator: CustomOp) -> Any:

@@ -89,10 +89,6 @@ class ArrayFramework(Framework, ABC):
 
         return call
 
-    @final
-    def counted_flops(self, call: Call) -> int:
-        return 0
-
 
 def _check_gradient(operator: Any) -> None:
     if not hasattr(operator, "forward") or not hasattr(operator, "backward"):

@@ -113,9 +113,6 @@ class JaxFramework(Framework):
 
         return self._compiled(step, inputs)
 
-    def counted_flops(self, call: Call) -> int:
-        return 0
-
     def _computing(self, *values: Any) -> Computing:
         """The settings of a computation with these values: JAX has float64 only where it is asked for."""
         return Computing(
