@@ -1,7 +1,7 @@
 """Claims about `compile`: the results of the module as it is, and no wrong gradients."""
 
 import warnings
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,17 +9,14 @@ import torch
 from torch import nn
 
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.torch import from_model
-from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.networks.executors.slots import Slot
-from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from tests.frameworks.torch_executors import Array, random_batch, torch_executor
 
 # of parts of PyTorch's compiler that PyTorch itself takes out
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
-Array = np.ndarray[Any, Any]
 
 
 def layers() -> nn.Module:
@@ -27,21 +24,14 @@ def layers() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.GELU(), nn.Dropout(0.3), nn.Linear(16, 4))
 
 
-def made(model: Any = layers, **options: Any) -> TorchExecutor:
-    return from_model(
-        model, {}, sample_shape=(6,), classes=4, loss=SoftmaxCrossEntropyLoss(), seed=1, threads=1, **options
-    )
-
-
-def batch(size: int = 10) -> tuple[Array, Array]:
-    generator = np.random.default_rng(size)
-    return generator.standard_normal((size, 6)).astype(np.float32), generator.integers(0, 4, size)
+made = partial(torch_executor, shape=(6,))
+batch = partial(random_batch, (6,))
 
 
 @pytest.mark.slow
 def test_steps_are_those_without_compilation() -> None:
     """Loss, gradients, statistics and what Dropout draws, for two sizes; also when the buffers have moved."""
-    executor, other = made(), made(compile=True)
+    executor, other = made(layers), made(layers, compile=True)
     given: list[Array] = []
 
     def allocate(elements: int, kind: str) -> Array:
@@ -86,13 +76,8 @@ def test_gradients_that_the_compiler_gets_wrong_are_an_error() -> None:
 @pytest.mark.slow
 def test_a_model_is_compiled_right_or_refused() -> None:
     """LeNet: PyTorch 2.13 gives its convolutions no gradients for this batch, which must not go unseen."""
-    arguments: dict[str, Any] = {
-        "sample_shape": (1, 28, 28), "classes": 10, "loss": SoftmaxCrossEntropyLoss(), "seed": 1, "threads": 1
-    }  # fmt: skip
-    generator = np.random.default_rng(0)
-    inputs = generator.standard_normal((16, 1, 28, 28)).astype(np.float32)
-    labels = generator.integers(0, 10, 16)
-    executor, plain = from_model("lenet", {}, compile=True, **arguments), from_model("lenet", {}, **arguments)
+    executor, plain = (torch_executor("lenet", (1, 28, 28), 10, compile=each) for each in (True, False))
+    inputs, labels = random_batch((1, 28, 28), 16, classes=10)
     plain.inference_and_backprop(inputs, labels)
     try:
         executor.inference_and_backprop(inputs, labels)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,8 @@ import torch
 from torch import nn
 
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.executor import TorchExecutor
-from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
-
-Array = np.ndarray[Any, Any]
+from tests.frameworks.torch_executors import Array, random_batch, torch_executor
 
 
 class Small(nn.Module):
@@ -32,18 +30,11 @@ class Small(nn.Module):
         return scores
 
 
-def made(
-    model: Any = Small, *, seed: int = 1, shape: tuple[int, ...] = (2, 3), **options: Any
-) -> TorchExecutor:
-    return from_model(
-        model, options, sample_shape=shape, classes=4, loss=SoftmaxCrossEntropyLoss(), seed=seed, threads=1
-    )
+def made(model: Any = Small, **options: Any) -> TorchExecutor:
+    return torch_executor(model, (2, 3), **options)
 
 
-def batch(size: int, seed: int = 0, shape: tuple[int, ...] = (2, 3)) -> tuple[Array, Array]:
-    generator = np.random.default_rng(seed)
-    return generator.standard_normal((size, *shape)).astype(np.float32), generator.integers(0, 4, size)
-
+batch = partial(random_batch, (2, 3))
 
 # -- buffers ---------------------------------------------------------------------------------------------
 
@@ -114,9 +105,6 @@ def test_the_gradient_is_that_of_plain_autograd(size: int) -> None:
     check_against_autograd(made(), *batch(size))
 
 
-# -- evaluation ------------------------------------------------------------------------------------------
-
-
 # -- refused ---------------------------------------------------------------------------------------------
 
 
@@ -140,31 +128,27 @@ def no_module() -> Any:
     return {"layers": 3}
 
 
-REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], tuple[str, ...]]] = {
-    "several types": (Mixed, {}, ("torch.float32, torch.float64", "needs one", ".to(torch.float32)")),
-    "no parameters": (Untrained, {}, ("no parameters to train", "at least one layer with weights")),
-    "outputs without a tensor": (Scoreless, {}, ("returned a tuple", "one tensor of scores")),
+REFUSED: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
+    "several types": (Mixed, ("torch.float32, torch.float64", "needs one", ".to(torch.float32)")),
+    "no parameters": (Untrained, ("no parameters to train", "at least one layer with weights")),
+    "outputs without a tensor": (Scoreless, ("returned a tuple", "one tensor of scores")),
     "too few scores": (
         lambda: nn.Sequential(nn.Flatten(), nn.Linear(6, 3)),
-        {},
         ("the shape (batch, 3)", "needs (batch, 4)", "give 4 scores per label"),
     ),
     "other samples": (
         lambda: nn.Sequential(nn.Flatten(), nn.Linear(7, 4)),
-        {},
         ("does not take samples of shape (2, 3)", "cannot be multiplied"),
     ),
-    "no module": (no_module, {}, ("made a dict", "needs a torch.nn.Module", "return one")),
+    "no module": (no_module, ("made a dict", "needs a torch.nn.Module", "return one")),
 }
 
 
-@pytest.mark.parametrize(("model", "options", "words"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_model_that_does_not_fit_is_refused(
-    model: Callable[[], Any], options: dict[str, Any], words: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize(("model", "words"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_model_that_does_not_fit_is_refused(model: Callable[[], Any], words: tuple[str, ...]) -> None:
     """Before the first step: what was found, what is needed, what to do."""
     with pytest.raises(ConfigurationError) as caught:
-        made(model, **options)
+        made(model)
     for word in words:
         assert word in str(caught.value)
 

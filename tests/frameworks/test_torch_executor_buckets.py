@@ -1,5 +1,6 @@
 """Claims about on_ready: which parts of the gradient are announced in a backward pass, and when."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,23 +10,16 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from d5ray.errors import ConfigurationError, PeerLost
-from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.networks.executors.gradient_buckets import Range
-from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
-
-Array = np.ndarray[Any, Any]
+from tests.frameworks.torch_executors import random_batch, torch_executor
 
 
-def made(model: Any, /, **options: Any) -> TorchExecutor:
-    return from_model(
-        model, options, sample_shape=(1, 8, 8), classes=4, loss=SoftmaxCrossEntropyLoss(), seed=1, threads=1
-    )
+def made(model: Any, /, **of: Any) -> TorchExecutor:
+    return torch_executor(model, (1, 8, 8), of=of)
 
 
-def batch(size: int = 5, seed: int = 0) -> tuple[Array, Array]:
-    generator = np.random.default_rng(seed)
-    return generator.standard_normal((size, 1, 8, 8)).astype(np.float32), generator.integers(0, 4, size)
+batch = partial(random_batch, (1, 8, 8), 5)
 
 
 class Sometimes(nn.Module):

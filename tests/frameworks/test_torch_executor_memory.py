@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
@@ -12,12 +13,9 @@ import torch
 from torch import nn
 
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.executor import TorchExecutor
-from d5ray.networks.device import CPUDevice, GPUDevice
-from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from tests.frameworks.torch_executors import Array, random_batch, torch_executor
 
-Array = np.ndarray[Any, Any]
 KINDS = {"float16": np.float16, "float32": np.float32, "float64": np.float64, "bfloat16": ml_dtypes.bfloat16}
 
 
@@ -37,16 +35,11 @@ class Typed(nn.Module):
         return scores
 
 
-def made(model: Any = Typed, device: CPUDevice | GPUDevice = CPUDevice(), **options: Any) -> TorchExecutor:  # noqa: B008 - frozen data
-    return from_model(
-        model, options, sample_shape=(6,), classes=4, loss=SoftmaxCrossEntropyLoss(), seed=1, threads=1,
-        device=device,
-    )  # fmt: skip
+def made(model: Any = Typed, **of: Any) -> TorchExecutor:
+    return torch_executor(model, (6,), of=of)
 
 
-def batch(seed: int = 0) -> tuple[Array, Array]:
-    generator = np.random.default_rng(seed)
-    return generator.standard_normal((5, 6)).astype(np.float32), generator.integers(0, 4, 5)
+batch = partial(random_batch, (6,), 5)
 
 
 class Arena:

@@ -2,6 +2,7 @@
 
 from collections import namedtuple
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,12 @@ import torch
 from torch import nn
 
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.torch import from_model
 from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.frameworks.torch.precision import GROWS_AFTER, LossScale
 from d5ray.networks.device import GPUDevice
 from d5ray.ops.losses.function_loss import FunctionLoss
-from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from tests.frameworks.torch_executors import Array, random_batch, torch_executor
 
-Array = np.ndarray[Any, Any]
 UNIT = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}  # half a unit in the last place
 
 
@@ -39,17 +38,8 @@ class Net(nn.Module):
         return scores
 
 
-def made(model: Any = Net, loss: Any = None, **given: Any) -> TorchExecutor:
-    options = {name: given.pop(name) for name in ("dropout",) if name in given}
-    return from_model(
-        model, options, sample_shape=(2, 8, 8), classes=5, loss=loss or SoftmaxCrossEntropyLoss(), seed=1,
-        threads=1, **given,
-    )  # fmt: skip
-
-
-def batch(size: int = 12, seed: int = 0) -> tuple[Array, Array]:
-    generator = np.random.default_rng(seed)
-    return generator.standard_normal((size, 2, 8, 8)).astype(np.float32), generator.integers(0, 5, size)
+made = partial(torch_executor, shape=(2, 8, 8), classes=5)
+batch = partial(random_batch, (2, 8, 8), 12, classes=5)
 
 
 def gradients(executor: TorchExecutor, inputs: Array, labels: Array) -> tuple[float, torch.Tensor]:
@@ -60,8 +50,8 @@ def gradients(executor: TorchExecutor, inputs: Array, labels: Array) -> tuple[fl
 @pytest.mark.parametrize("precision", UNIT)
 def test_gradients_are_those_of_float64_within_the_types_rounding(precision: str) -> None:
     """Relative to the gradient's norm by a few units of the type; a longer chain of layers would add more."""
-    loss, gradient = gradients(made(precision=precision), *batch())
-    exact_loss, exact = gradients(made(precision="float64"), *batch())
+    loss, gradient = gradients(made(Net, precision=precision), *batch())
+    exact_loss, exact = gradients(made(Net, precision="float64"), *batch())
     apart = float((gradient - exact).norm() / exact.norm())
     assert abs(loss - exact_loss) < 16 * UNIT[precision]
     assert apart < 16 * UNIT[precision]
@@ -82,7 +72,7 @@ def test_parameters_gradients_and_products_have_their_types(
     precision: str, flat: torch.dtype, seen: list[torch.dtype]
 ) -> None:
     """What agents exchange is float32 but for float64; products have the type asked for."""
-    executor = made(precision=precision)
+    executor = made(Net, precision=precision)
     executor.inference_and_backprop(*batch())
     assert executor.parameters.dtype == executor.gradients.dtype == executor.buffers.dtype == flat
     assert executor.module.seen == seen
@@ -124,7 +114,7 @@ def test_a_loss_sees_scores_in_float32(form: str) -> None:
 
     executor = made(lambda: Giving(give), loss=FunctionLoss(loss), precision="bfloat16")
     assert gradients(executor, *batch())[0] == pytest.approx(
-        made(precision="bfloat16").inference_and_backprop(*batch()), rel=1e-6
+        made(Net, precision="bfloat16").inference_and_backprop(*batch()), rel=1e-6
     )
 
 
@@ -136,19 +126,19 @@ def test_gradients_that_float16_cannot_hold_are_scaled() -> None:
     small = FunctionLoss(
         lambda scores, labels: 1e-6 * nn.functional.cross_entropy(scores, labels), classifies=True
     )
-    _, gradient = gradients(made(loss=small, precision="float16"), *batch())
-    _, exact = gradients(made(loss=small, precision="float64"), *batch())
+    _, gradient = gradients(made(Net, loss=small, precision="float16"), *batch())
+    _, exact = gradients(made(Net, loss=small, precision="float64"), *batch())
     assert float((gradient - exact).norm() / exact.norm()) < 16 * UNIT["float16"]
 
 
 def test_a_scale_that_is_too_large_is_halved_and_the_batch_computed_again() -> None:
     """The gradient is there all the same; random numbers and running statistics are those of one pass."""
     large = FunctionLoss(lambda scores, labels: 1e3 * nn.functional.cross_entropy(scores, labels))
-    executor = made(loss=large, precision="float16", dropout=0.5)
+    executor = made(Net, loss=large, precision="float16", of={"dropout": 0.5})
     assert executor._precision.scale is not None
     _, gradient = gradients(executor, *batch())
     assert executor._precision.scale.value < 2**16
-    again = made(loss=large, precision="float16", dropout=0.5)
+    again = made(Net, loss=large, precision="float16", of={"dropout": 0.5})
     assert again._precision.scale is not None
     again._precision.scale.value = executor._precision.scale.value  # at once
     _, first = gradients(again, *batch())
@@ -167,7 +157,7 @@ def test_the_scale_grows_after_many_passes_and_is_part_of_the_state() -> None:
     assert scale.value == 2**17
     assert not scale.fits(torch.tensor([1.0, float("inf")]), 1.0)
     assert scale.value == 2**16
-    executor, other = made(precision="float16"), made(precision="float16")
+    executor, other = made(Net, precision="float16"), made(Net, precision="float16")
     assert executor._precision.scale is not None and other._precision.scale is not None
     executor._precision.scale.value = 2.0**9
     executor.inference_and_backprop(*batch())
@@ -179,7 +169,7 @@ def test_the_scale_grows_after_many_passes_and_is_part_of_the_state() -> None:
 def test_a_loss_that_is_no_number_ends_the_search() -> None:
     """Nothing is computed again for ever: the run sees the loss, and ends."""
     nothing = FunctionLoss(lambda scores, labels: scores.sum() * float("nan"))
-    executor = made(loss=nothing, precision="float16")
+    executor = made(Net, loss=nothing, precision="float16")
     assert np.isnan(executor.inference_and_backprop(*batch()))
     assert executor._precision.scale is not None and executor._precision.scale.value == 2**16
 
@@ -190,10 +180,10 @@ def test_a_loss_that_is_no_number_ends_the_search() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: made(precision="tf32"), "a type of NVIDIA's graphics processors"),
-        (lambda: made(precision="tf32", device=GPUDevice()), "PyTorch finds no GPU here"),
-        (lambda: made(precision="half"), "did you mean 'float16'"),
-        (lambda: made(precision=torch.bfloat16), "did you mean 'bfloat16'"),
+        (lambda: made(Net, precision="tf32"), "a type of NVIDIA's graphics processors"),
+        (lambda: made(Net, precision="tf32", device=GPUDevice()), "PyTorch finds no GPU here"),
+        (lambda: made(Net, precision="half"), "did you mean 'float16'"),
+        (lambda: made(Net, precision=torch.bfloat16), "did you mean 'bfloat16'"),
         (
             lambda: made(nn.Sequential(nn.Flatten(), nn.Linear(128, 5).double()), precision="bfloat16"),
             "the model's 1.weight is of torch.float64: convert the model with .float",

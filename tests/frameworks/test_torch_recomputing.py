@@ -1,5 +1,6 @@
 """Claims about activation checkpointing: the same bits in less memory."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,12 +9,8 @@ import torch
 from torch import nn
 
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.torch import from_model
-from d5ray.frameworks.torch.executor import TorchExecutor
 from d5ray.ops.losses.function_loss import ModelLoss
-from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
-
-Array = np.ndarray[Any, Any]
+from tests.frameworks.torch_executors import random_batch, torch_executor
 
 
 class Block(nn.Module):
@@ -72,15 +69,8 @@ def nested() -> nn.Module:
     )
 
 
-def made(model: Any, **options: Any) -> TorchExecutor:
-    return from_model(
-        model, {}, sample_shape=(6,), classes=4, loss=SoftmaxCrossEntropyLoss(), seed=1, threads=1, **options
-    )
-
-
-def batch(size: int = 10) -> tuple[Array, Array]:
-    generator = np.random.default_rng(3)
-    return generator.standard_normal((size, 6)).astype(np.float32), generator.integers(0, 4, size)
+made = partial(torch_executor, shape=(6,))
+batch = partial(random_batch, (6,), seed=3)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -132,17 +122,7 @@ def test_a_model_of_hugging_face_is_asked_for_it() -> None:
 
     tokens = np.random.default_rng(0).integers(0, 50, (4, 16))
     made = [
-        from_model(
-            model,
-            {},
-            sample_shape=(16,),
-            classes=50,
-            loss=ModelLoss(),
-            seed=1,
-            threads=1,
-            recompute=recompute,
-        )
-        for recompute in (False, True)
+        torch_executor(model, (16,), 50, loss=ModelLoss(), recompute=recompute) for recompute in (False, True)
     ]
     losses = [each.inference_and_backprop(tokens, tokens) for each in made]
     assert losses[0] == losses[1]
@@ -158,10 +138,7 @@ def test_a_model_without_parts_is_refused() -> None:
 
 def kept(depth: int, *, recompute: bool) -> int:
     """The bytes that a pass over 10 samples keeps for its way back, beside the parameters."""
-    executor = from_model(
-        Blocks, {"width": 64, "depth": depth}, sample_shape=(6,), classes=4, loss=SoftmaxCrossEntropyLoss(),
-        seed=1, threads=1, recompute=recompute,
-    )  # fmt: skip
+    executor = made(Blocks, of={"width": 64, "depth": depth}, recompute=recompute)
     own = {each.untyped_storage().data_ptr() for each in executor.module.parameters()}
     found: dict[int, torch.Tensor] = {}  # by address; they live on, so that no other has the same
 
