@@ -10,6 +10,7 @@ import torch
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
+from d5ray.frameworks import numpy
 from d5ray.ops.torch.types import array_of, tensor_of
 from tests.operators.custom.listings import QUICK, BothOp, IPowOp, KeepingOp, both, ipowop
 
@@ -47,6 +48,25 @@ def differentiated(world: str, op: d5.CustomOp, function: Any, *arrays: Array) -
     made = (tf.function(whole) if "graph" in world else whole)(*map(tf.constant, arrays))
     outputs, gradients = ([np.asarray(x) for x in each] for each in made)
     return outputs, gradients
+
+
+@each_kind
+@pytest.mark.parametrize("dtype", [*REAL, "int64"])
+def test_arrays_of_numpy_have_outputs_and_gradients(kind: str, dtype: str) -> None:
+    """As the slides have them, in the order of the inputs and outputs; whole numbers have no gradient."""
+    a = (np.arange(6).reshape(2, 3) % 4 + 1).astype(d5.TensorDescriptor(dtype).dtype)
+    b = a + a.dtype.type(2)
+    power, pair = (numpy.custom_op(each[kind](dtype)) for each in (KINDS, PAIRS))
+    for operation, given, outputs, gradients, near in (
+        (power, [a], [a**3], [3 * a**3], REAL.get(dtype, 0.0)),
+        (pair, [a, b], [a * b, a + b], [a * b + b, a * a + b], 0.0),
+    ):
+        found = operation.forward(given)
+        slopes = operation.backward(given, given, found)
+        assert [each.dtype for each in found] == [a.dtype] * len(outputs)
+        expected = [*outputs, *(gradients if dtype != "int64" else [])]
+        for each, wanted in zip((*found, *filter(lambda x: x is not None, slopes)), expected, strict=True):
+            np.testing.assert_allclose(each.astype(float), wanted.astype(float), rtol=near)
 
 
 @each_world
@@ -116,7 +136,7 @@ def doubled_in_cpp() -> d5.CustomOp:
 
 
 @pytest.mark.parametrize("make", [Doubled, pytest.param(doubled_in_cpp, marks=pytest.mark.full)])
-@pytest.mark.parametrize("world", ["torch", "tensorflow"])
+@pytest.mark.parametrize("world", ["numpy", "torch", "tensorflow"])
 def test_a_missing_backward_is_told_when_a_gradient_is_needed(world: str, make: Any) -> None:
     """Not by the forward pass, not for what needs none."""
     seen: list[Any] = []
@@ -126,6 +146,9 @@ def test_a_missing_backward_is_told_when_a_gradient_is_needed(world: str, make: 
         return seen
 
     with pytest.raises(ConfigurationError, match="the operator Doubled has no backward"):
+        if world == "numpy":
+            doubled = numpy.custom_op(make())
+            doubled.backward([np.ones(3)], [np.ones(3)], function(doubled, np.ones(3)))
         differentiated(world, make(), function, np.ones(3))
     assert [bool(each == 2) for each in seen[0]] == [True] * 3
 

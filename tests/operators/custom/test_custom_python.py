@@ -29,30 +29,6 @@ class Given(d5.CustomPythonOp):
         return self.gradients
 
 
-def test_the_listing_of_the_slides_runs_as_printed() -> None:
-    """x^3 and its gradient 3 x^2 g, without descriptors."""
-    power = d5fw.custom_op(IPowOp(3))
-    output = power(X)
-    np.testing.assert_array_equal(output, X**3)
-    assert output.dtype == np.float32
-    (gradient,) = power.backward([np.full(3, 2, np.float32)], [X], [output])
-    np.testing.assert_array_equal(gradient, 6 * X**2)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
-def test_the_original_form_gets_the_inputs_one_by_one(dtype: str) -> None:
-    """Two inputs, two outputs, descriptors with names for sizes."""
-    operation = d5fw.custom_op(BothOp(dtype))
-    a = np.arange(6).reshape(2, 3).astype(d5.TensorDescriptor(dtype).dtype)
-    b = a + a.dtype.type(2)
-    product, total = operation(a, b)
-    np.testing.assert_array_equal(product, a * b)
-    np.testing.assert_array_equal(total, a + b)
-    of_a, of_b = operation.backward([a, b], [a, b], [product, total])
-    np.testing.assert_array_equal(of_a, a * b + b)
-    np.testing.assert_array_equal(of_b, a * a + b)
-
-
 def test_gradients_pass_the_check_against_central_differences() -> None:
     """And one that is wrong by a hundredth does not."""
     x = np.linspace(0.5, 2, 6).reshape(2, 3)
@@ -141,19 +117,6 @@ def test_what_has_no_gradient_needs_none() -> None:
     whole = np.arange(3)
     found = d5fw.custom_op(Given(X, (None, whole))).backward([X], [X, whole], [X])
     assert found == (None, None)
-
-
-def test_a_missing_backward_is_told_when_a_gradient_is_needed() -> None:
-    """And not before."""
-
-    class Doubled(d5.CustomPythonOp):
-        def forward(self, x: Any) -> Any:
-            return 2 * x
-
-    operation = d5fw.custom_op(Doubled())
-    output = operation(X)
-    with pytest.raises(ConfigurationError, match="Doubled has no backward, but a gradient"):
-        operation.backward([X], [X], [output])
 
 
 @pytest.mark.parametrize(
