@@ -10,8 +10,7 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.operators.custom.custom_operator import CustomOp
-from d5ray.operators.nodes.kernel_factory import Kernel
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, NodeContext
 
 Numbers = np.ndarray[Any, Any]
 Tensor = Any  # of the framework

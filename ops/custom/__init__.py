@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from d5ray.operators.nodes.kernel_factory import Kernel
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, NodeContext
 
 if TYPE_CHECKING:
     from d5ray.ops.custom.arrays import CustomArrayOperator

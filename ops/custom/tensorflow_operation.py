@@ -12,8 +12,7 @@ from d5ray.operators.custom.cpp.custom_cpp import CustomCppOp
 from d5ray.operators.custom.custom_operator import CallState, CustomOp, twice
 from d5ray.operators.custom.registry import operator_of
 from d5ray.operators.custom.returned_values import is_real
-from d5ray.operators.nodes.kernel_factory import Kernel
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.custom.arrays import checked_number
 

@@ -11,8 +11,7 @@ import torch
 from d5ray.errors import ConfigurationError, D5Error
 from d5ray.operators.custom.custom_operator import CallState, CustomOp, twice, without_gradient
 from d5ray.operators.custom.registry import operator_of
-from d5ray.operators.nodes.kernel_factory import Kernel
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.custom.arrays import checked_number
 from d5ray.ops.custom.torch_tensors import Runner, runner_of, torch_type

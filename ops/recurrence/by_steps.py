@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
 
-from d5ray.operators.nodes.kernel_factory import Kernel
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, NodeContext
 from d5ray.ops.recurrence.activations import activations_of
 from d5ray.ops.recurrence.formulas import Function, States, Tensor, direction_of, recurrence_of, ways_of
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.arrays import OPERATORS
 from d5ray.ops.catalogue import GROUPS, tables
 from d5ray.ops.tensorflow.library import tf

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.arrays import casting as reference
 from d5ray.ops.arrays.element_types import onnx_type
 from d5ray.ops.tensorflow.held import HOLDERS

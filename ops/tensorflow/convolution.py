@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from functools import cache, partial
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.geometry.windows import Pads, Window, halves, positive, window
 from d5ray.ops.tensorflow.layout import ImageLayout, current_layout, filters_of
 from d5ray.ops.tensorflow.library import tf

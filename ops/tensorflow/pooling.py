@@ -4,8 +4,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from functools import reduce
 
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.geometry.windows import Pads, Window, window
 from d5ray.ops.tensorflow.layout import ImageLayout, current_layout, over_space
 from d5ray.ops.tensorflow.library import tf

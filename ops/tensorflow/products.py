@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from functools import reduce
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.tensorflow.layout import held_filters
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.tensors import Tensor, plain, sizes

@@ -5,8 +5,7 @@ from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
 from d5ray.operators.custom.custom_operator import CustomOp
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.referred import ReferredOp
 from d5ray.ops.tensorflow.held import as_held, holder

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.geometry.interpolation import AxisPlan, axis_plans, check_attributes, choice, resized_axes
 from d5ray.ops.tensorflow.layout import ImageLayout, current_layout
 from d5ray.ops.tensorflow.library import tf

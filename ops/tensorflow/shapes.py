@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.tensorflow.layout import kept_concat
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.padding import pad

@@ -7,9 +7,8 @@ import numpy as np
 from onnx import helper
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.tensorflow.library import tf
 
 Tensor = Any  # of TensorFlow

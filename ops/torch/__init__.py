@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from d5ray.operators.nodes.kernel_factory import KernelFactory
+from d5ray.operators.nodes.node_context import KernelFactory
 from d5ray.ops.arrays import OPERATORS
 from d5ray.ops.catalogue import GROUPS, tables
 from d5ray.ops.torch.reference import by_reference

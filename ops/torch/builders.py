@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 
 Value = Any  # what `tolist` gives: a number, or lists of numbers
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.arrays import casting as reference
 from d5ray.ops.torch.reference import by_reference
 from d5ray.ops.torch.types import HELD_NUMBERS, HOLDERS, known_type, onnx_type

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.torch.builders import directly
 from d5ray.ops.torch.unsigned import compared, to_signed, widened
 

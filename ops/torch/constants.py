@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.torch.builders import Value, number, with_values
 from d5ray.ops.torch.types import onnx_type, tensor_of
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.geometry.windows import Sizes, Window, halves, window
 from d5ray.ops.torch.windows import needs_sizes, padded, window_for, with_sizes
 

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.torch.builders import constant, directly
 from d5ray.ops.torch.types import is_floating, known_type
 from d5ray.ops.torch.unsigned import ordered, quotient, remainder, to_signed, to_unsigned, widened

@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from d5ray.errors import ConfigurationError
-from d5ray.operators.nodes.kernel_factory import Kernel
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, NodeContext
 from d5ray.ops.torch.builders import Value, number, with_values
 from d5ray.ops.torch.types import known_sizes
 

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.geometry.windows import Sizes, Window
 from d5ray.ops.torch.types import is_floating, known_rank
 from d5ray.ops.torch.windows import needs_sizes, padded, window_for, with_sizes

@@ -7,8 +7,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.recurrence.activations import activations_of
 from d5ray.ops.recurrence.by_steps import by_steps
 from d5ray.ops.recurrence.formulas import ways_of

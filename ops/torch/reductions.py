@@ -7,8 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.torch.builders import Value, number, with_values
 from d5ray.ops.torch.unsigned import from_ordered, through_signed, to_ordered, to_signed
 

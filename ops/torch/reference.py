@@ -3,8 +3,7 @@
 from typing import Any
 
 from d5ray.operators.array_operator import ArrayOperator
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.referred import ReferredOp
 
 

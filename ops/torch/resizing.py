@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.geometry.interpolation import AxisPlan, axis_plans, check_attributes, choice
 from d5ray.ops.torch.builders import Value, with_values
 from d5ray.ops.torch.types import is_floating, known_sizes

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from d5ray.operators.nodes.kernel_factory import Kernel, KernelFactory
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, KernelFactory, NodeContext
 from d5ray.ops.torch.builders import Value, asked, constant, number, with_values
 from d5ray.ops.torch.types import is_floating, known_rank
 from d5ray.ops.torch.unsigned import from_ordered, through_ordered, through_signed, to_ordered

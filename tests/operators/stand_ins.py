@@ -7,8 +7,7 @@ from typing import Any
 import torch
 
 from d5ray.operators.array_operator import ArrayOperator
-from d5ray.operators.nodes.kernel_factory import Kernel
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, NodeContext
 
 
 class Product(ArrayOperator):

@@ -28,7 +28,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_nothing_else_imports_it() -> None:
     """Neither d5ray, nor the catalogue, nor the array operators."""
     code = (
-        "import sys, d5ray.ops.catalogue, d5ray.ops.arrays, d5ray.operators.nodes.kernel_factory\n"
+        "import sys, d5ray.ops.catalogue, d5ray.ops.arrays, d5ray.operators.nodes.node_context\n"
         "print('tensorflow' in sys.modules)"
     )
     assert run(code).stdout == "False\n"

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from d5ray.operators.nodes.kernel_factory import Kernel
 from d5ray.operators.nodes.node import Node
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, NodeContext
 from d5ray.ops.catalogue import GROUPS
 from tests.ops.operator_rows import ROWS
 from tests.ops.running import known, of_tensorflow

@@ -12,8 +12,7 @@ from d5ray.frameworks.jax.library import Computing, use_threads
 from d5ray.networks.device import CPUDevice, GPUDevice
 from d5ray.operators.custom.custom_operator import CustomOp
 from d5ray.operators.framework import Call, Framework, Numbers, Pullback, Tensor, as_tuple, lacking
-from d5ray.operators.nodes.kernel_factory import Kernel
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, NodeContext
 
 
 @final

@@ -10,8 +10,7 @@ import tensorflow as tf
 from d5ray.errors import ConfigurationError
 from d5ray.operators.custom.custom_operator import CustomOp
 from d5ray.operators.framework import Call, Framework, Numbers, Pullback, Tensor, as_tuple, lacking
-from d5ray.operators.nodes.kernel_factory import Kernel
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, NodeContext
 from d5ray.ops.custom.tensorflow_operation import TensorflowOperation
 from d5ray.ops.tensorflow import FACTORIES
 

@@ -8,8 +8,8 @@ from d5ray.networks.events.observer import Observer
 from d5ray.networks.executors.fusion import LINEAR
 from d5ray.networks.executors.plan import Plan, depending
 from d5ray.networks.network import Network
-from d5ray.operators.nodes.kernel_factory import Kernel
 from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Kernel
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.lookup import implementation
 from d5ray.ops.tensorflow.held import holder

@@ -10,8 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from d5ray.errors import ConfigurationError
 from d5ray.operators.custom.custom_operator import CustomOp
 from d5ray.operators.framework import Call, Framework, Numbers, Pullback, Tensor, as_tuple, lacking
-from d5ray.operators.nodes.kernel_factory import Kernel
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, NodeContext
 from d5ray.operators.tensors.tensor_descriptor import element_type
 from d5ray.ops.custom.torch_operation import TorchOperation
 from d5ray.ops.torch import FACTORIES

@@ -14,8 +14,8 @@ from d5ray.networks.executors.fusion import LINEAR, fused
 from d5ray.networks.executors.plan import Plan
 from d5ray.networks.network import Network
 from d5ray.operators.collectives import Collectives
-from d5ray.operators.nodes.kernel_factory import Kernel
 from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Kernel
 from d5ray.ops.lookup import implementation
 
 Code = Callable[..., tuple[torch.Tensor, ...]]  # of the module and the inputs

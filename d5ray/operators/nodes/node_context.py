@@ -1,6 +1,6 @@
-"""NodeContext: a node with all that is known about it before anything runs"""
+"""NodeContext: a node with all that is known about it before anything runs; what is built of it"""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, final
@@ -50,3 +50,11 @@ class NodeContext:
     def has_output(self, index: int) -> bool:
         """True if this optional output is read by anything."""
         return index < len(self.node.outputs) and self.node.outputs[index] != ""
+
+
+# A kernel takes a framework's tensors, one for each input of the node, None for one that is left out, and
+# gives a tensor where the node has one output, and a tuple of them otherwise. The framework's automatic
+# differentiation goes through it. All that depends on attributes and constants alone is decided while it is
+# built, so that a call costs what the framework's own function costs.
+Kernel = Callable[..., Any]
+KernelFactory = Callable[[NodeContext], Kernel]

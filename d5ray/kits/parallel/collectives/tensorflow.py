@@ -12,8 +12,7 @@ from d5ray.kits.parallel.collectives import nodes as types
 from d5ray.kits.parallel.collectives.arrays import ArrayExchanges
 from d5ray.kits.parallel.collectives.exchanges import Exchange
 from d5ray.kits.parallel.collectives.nodes import group_of
-from d5ray.operators.nodes.kernel_factory import Kernel
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, NodeContext
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.randomness import generator
 

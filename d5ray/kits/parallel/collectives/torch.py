@@ -9,8 +9,7 @@ from torch import Tensor
 from d5ray.kits.parallel.collectives import nodes as types
 from d5ray.kits.parallel.collectives.exchanges import Exchange, Exchanges
 from d5ray.kits.parallel.collectives.nodes import group_of
-from d5ray.operators.nodes.kernel_factory import Kernel
-from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.operators.nodes.node_context import Kernel, NodeContext
 from d5ray.ops.torch.builders import Value, number, with_values
 
 

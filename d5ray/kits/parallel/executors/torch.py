@@ -21,8 +21,8 @@ from d5ray.networks.executors.graph_executor import draws
 from d5ray.networks.executors.plan import plan
 from d5ray.networks.executors.saved_bytes import Region, kept_size
 from d5ray.operators.collectives import Collectives
-from d5ray.operators.nodes.kernel_factory import Kernel
 from d5ray.operators.nodes.node import Node
+from d5ray.operators.nodes.node_context import Kernel
 
 Tensors = dict[str, torch.Tensor]
 
