@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import d5ray as d5
@@ -19,7 +18,7 @@ from d5ray.frameworks.tensorflow.keras_models import loaded, named
 from d5ray.operators.loss import Loss
 from d5ray.ops.losses.function_loss import as_loss
 from d5ray.ops.tensorflow.library import tf
-from tests.archive.test_models import RULES, recorded
+from tests.archive.test_models import RULES, in_onnxruntime, recorded
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's files
 keras = tf.keras
@@ -236,8 +235,7 @@ def test_the_recorded_accuracy_is_that_of_the_exported_models(tmp_path: Path) ->
     assert (scores.argmax(1) == labels).mean() == recorded(run)
     saved = keras.models.load_model(export_model(run, "keras", tmp_path / "net.keras"))
     np.testing.assert_array_equal(saved.predict(inputs, verbose=0), scores)
-    session = onnxruntime.InferenceSession(export_model(run, "onnx", tmp_path / "net.onnx"))
-    found = np.asarray(session.run(None, {session.get_inputs()[0].name: inputs})[0])
+    found = in_onnxruntime(export_model(run, "onnx", tmp_path / "net.onnx"))(inputs)
     np.testing.assert_allclose(found, scores, atol=1e-5)
     with pytest.raises(ConfigurationError, match=r"--to keras: let it end with \.keras"):
         export_model(run, "keras", tmp_path / "net")
@@ -254,8 +252,7 @@ def test_every_rule_gives_the_keras_model_that_it_evaluated(name: str, tmp_path:
     run = d5.Run(group.folder)
     scores = d5.load_model(run).predict(IMAGES[40:], verbose=0)
     assert (scores.argmax(1) == LABELS[40:]).mean() == pytest.approx(recorded(run), abs=1e-9)
-    session = onnxruntime.InferenceSession(export_model(run, "onnx", tmp_path / "net.onnx"))
-    found = session.run(None, {session.get_inputs()[0].name: IMAGES[40:]})[0]
+    found = in_onnxruntime(export_model(run, "onnx", tmp_path / "net.onnx"))(IMAGES[40:])
     np.testing.assert_allclose(found, scores, atol=1e-5)
 
 
