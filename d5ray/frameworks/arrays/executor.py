@@ -8,7 +8,6 @@ import numpy as np
 
 from d5ray.frameworks.arrays.array_pass import ArrayPass, placed
 from d5ray.frameworks.arrays.library import ArrayModule
-from d5ray.frameworks.arrays.random import PassGenerator
 from d5ray.frameworks.arrays.steps import Places, steps
 from d5ray.networks.device import CPUDevice, Device
 from d5ray.networks.events.event import GraphEvent
@@ -154,3 +153,24 @@ class ArrayExecutor(GraphExecutor):
 
     def _seed_pass(self, seed: int) -> None:
         self._random.begin(seed)
+
+
+@final
+class PassGenerator:
+    """A generator of the array module, made of a seed by `generator`, that begins anew in every pass."""
+
+    def __init__(self, generator: Callable[[int], Any]) -> None:
+        self._made = generator
+        self._seed = 0
+        self._current: Any = None
+
+    def begin(self, seed: int) -> None:
+        """Draw from this seed from now on; a generator of a GPU takes memory, and is made where one draws."""
+        self._seed, self._current = seed, None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if self._current is None:
+            self._current = self._made(self._seed)
+        return getattr(self._current, name)
