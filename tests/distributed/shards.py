@@ -27,7 +27,6 @@ from tests.patience import patience
 Array = np.ndarray[Any, Any]
 SECRET = Secret.parse("5e" * 32)
 HERE, THERE = "this node", "another node"
-WATCHER = 99  # a rank that takes no part
 SECONDS = patience(30.0)  # the bound of waits that end much earlier
 
 
@@ -45,9 +44,7 @@ def resolved(
 
 def shard_server(how: ResolvedServers, members: Sequence[int], **more: Any) -> ShardServer:
     """On the node `HERE`."""
-    return ShardServer(
-        how, members, secret=SECRET, node=HERE, host="127.0.0.1", seconds=SECONDS, guests=(WATCHER,), **more
-    )
+    return ShardServer(how, members, secret=SECRET, node=HERE, host="127.0.0.1", seconds=SECONDS, **more)
 
 
 @contextmanager

@@ -98,9 +98,6 @@ class Request:
         )  # fmt: skip
 
 
-# a shard's log, as its copy gets it
-
-
 def kept_bytes(size: int) -> int:
     """The most bytes of what a shard with parameters of this size keeps: with a base optimizer's state."""
     return 2**26 + 256 * size

@@ -104,9 +104,8 @@ class ShardServer:
         group: int | None = None,
         seconds: float = 120.0,
         encrypted: bool = True,
-        guests: Collection[int] = (),
     ) -> None:
-        """members: the ranks that take part. guests: those that may ask too, and are not waited for."""
+        """members: the ranks that take part."""
         self._resolved, self._members = resolved, tuple(members)
         self._group, self._seconds = group, seconds
         self._secret, self._node, self._encrypted = secret, node, encrypted
@@ -124,7 +123,7 @@ class ShardServer:
             host=host,
             secret=secret,
             purpose=PURPOSE,
-            ranks=frozenset((*members, *guests)),
+            ranks=frozenset(members),
             encrypted=encrypted,
             seconds=seconds,
         )

@@ -40,7 +40,7 @@ from d5ray.experiment import Experiment
 from d5ray.training.datasets.catalogue import load_dataset
 from d5ray.training.datasets.dataset import Split
 from tests.agents import agents_in_threads
-from tests.distributed.shards import HERE, SECRET, THERE, WATCHER, Client, resolved, shard_server
+from tests.distributed.shards import HERE, SECRET, THERE, Client, resolved, shard_server
 from tests.distributed.strangers import (
     ALERT_BYTES,
     CHALLENGE_BYTES,
@@ -168,7 +168,7 @@ def at_server(near: bool) -> Iterator[Target]:
         before = client.pull()
         np.testing.assert_array_equal(client.push_pull(np.ones(20)), before - 0.1)
 
-    claim = Claim(requests.PURPOSE, server.address.identity, WATCHER)
+    claim = Claim(requests.PURPOSE, server.address.identity, 1)
     try:
         yield Target(_place(server.address, near), claim, SECRET, work)
     finally:

@@ -41,7 +41,6 @@ from tests.distributed.shards import (
     HERE,
     SECONDS,
     THERE,
-    WATCHER,
     Array,
     Client,
     Done,
@@ -362,82 +361,17 @@ def test_an_error_in_a_rule_is_raised_at_the_agent(node: str) -> None:
         np.testing.assert_array_equal(read, x)
 
 
-# -- who waits for whom --------------------------------------------------------------------------------------
-
-
-class Probe:
-    """A client that is no member: it sees how many others wait at a shard."""
-
-    def __init__(self, where: Sequence[Address], x: Array) -> None:
-        self.client = Client(where, WATCHER, x)
-
-    def waiting(self, count: int) -> None:
-        """Return when that many wait."""
-        wait_until(lambda: self._now() == count, SECONDS, lambda: f"{self._now()} wait")
-
-    def _now(self) -> int:
-        self.client.pull()
-        return self.client.done[-1].replies[0].waiting
-
-
-@pytest.fixture
-def probe() -> Iterator[Callable[[Sequence[Address], Array], Probe]]:
-    """Makes probes, and closes them."""
-    made: list[Probe] = []
-
-    def make(where: Sequence[Address], x: Array) -> Probe:
-        made.append(Probe(where, x))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.client.server.close()
-    made.clear()
-
-
-Probing = Callable[[Sequence[Address], Array], Probe]
-
-
-@pytest.mark.parametrize("node", NODES)
-@pytest.mark.parametrize("bound", [0, 2])
-def test_a_stale_synchronous_agent_waits_when_it_is_too_far_ahead(
-    node: str, bound: int, probe: Probing
-) -> None:
-    """After bound + 1 pushes its read is held back until the other one has pushed once; then it goes on."""
-    how, x, gs = resolved(StaleSynchronous(bound)), start(), vectors(2, 5)
-    with shards(how, 2) as servers, clients(addresses_of(servers), 2, x, node=node) as agents:
-        watcher = probe(addresses_of(servers), x)
-        fast, slow = agents
-        slow.pull()
-
-        def run() -> Array:
-            for g in gs[0, : bound + 1]:
-                fast.push_pull(g)
-            return fast.pull()
-
-        def release() -> None:
-            watcher.waiting(1)
-            slow.push(gs[1, 0])
-
-        together(lambda rank: release() if rank else run(), 2)
-        watcher.waiting(0)
-        assert [done.replies[0].gap for done in fast.done] == [*range(1, bound + 1), bound, bound]
-        everything = [*of_all(agents), *watcher.client.done]
-        check_against_local_shards(everything, how, x, range(2))
-
-
 # -- agents that die -----------------------------------------------------------------------------------------
 
 
-def test_an_agent_that_closes_its_server_leaves_it(probe: Probing) -> None:
+def test_an_agent_that_closes_its_server_leaves_it() -> None:
     """The two others, who wait for its push, go on at once."""
     x, gs = start(), vectors(3)
     with shards(resolved(Synchronous()), 3) as servers, clients(addresses_of(servers), 3, x) as agents:
-        watcher = probe(addresses_of(servers), x)
         agents[2].pull()
 
         def leave() -> None:
-            watcher.waiting(2)
+            wait_until(lambda: servers[0].standing()[0] == 2, SECONDS)
             agents[2].server.close()
 
         *read, _ = together(lambda rank: leave() if rank == 2 else agents[rank].push_pull(gs[rank]), 3)

@@ -19,7 +19,6 @@ from d5ray.distributed.parameter_server.consistency import (
     Synchronous,
 )
 from d5ray.distributed.parameter_server.requests import Reply, Request
-from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.server_rules import (
     DelayCompensated,
     DelayedNesterov,
@@ -29,7 +28,6 @@ from d5ray.distributed.parameter_server.server_rules import (
     ShardContents,
     StalenessAware,
 )
-from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.parameter_server.shard import Shard
 from d5ray.errors import ConfigurationError
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov
@@ -221,23 +219,31 @@ def tallied(
 
 
 @pytest.mark.parametrize("consistency", ALL, ids=repr)
-@settings(derandomize=True, deadline=None, max_examples=150)
-@given(wanted=programs(equal=False), order=Order)
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(wanted=programs(equal=False), order=Order, repeat=st.sampled_from((0.0, 0.5)))
 def test_nothing_is_lost_doubled_or_left_waiting(
-    consistency: Consistency, wanted: list[list[str]], order: random.Random
+    consistency: Consistency, wanted: list[list[str]], order: random.Random, repeat: float
 ) -> None:
     """Agents with unequal work, who leave when done: one answer a request, and every push applied once.
 
     Only backups drop pushes; these say so, and are in nobody's parameters. Whoever reads sees all that it
-    pushed before and that was applied, and all that it saw before.
+    pushed before and that was applied, and all that it saw before. A push that comes again, while it is open
+    or long after, is answered and does not count; but a read that waits when its agent leaves is forgotten.
     """
-    agents = tallied(consistency, wanted, order, leave=True)
-    assert all(asked.answers == 1 for asked in agents.asked)
-    pushed = [asked for asked in agents.asked if asked.vector is not None]
-    expected = sum((asked.vector * asked.reply.applied for asked in pushed), np.zeros(agents.size))  # type: ignore[operator]
+    agents = tallied(consistency, wanted, order, leave=True, repeat=repeat)
+    first: dict[tuple[int, int], Asked] = {}
+    expected = np.zeros(agents.size)
+    for asked in agents.asked:
+        if asked.vector is None:
+            assert asked.answers == 1
+        elif first.setdefault((asked.rank, asked.sequence), asked) is asked:
+            assert asked.reply.applied or consistency == Synchronous(1)
+            expected += asked.vector * asked.reply.applied
+        elif asked.answers == 0:
+            assert asked.into is not None
+        else:
+            assert not asked.reply.applied
     np.testing.assert_array_equal(agents.shard.x, expected)
-    if consistency != Synchronous(1):
-        assert all(asked.reply.applied for asked in pushed)
     for rank in range(len(wanted)):
         known = np.zeros(agents.size)
         for asked in (asked for asked in agents.answered if asked.rank == rank):
@@ -305,18 +311,6 @@ def test_a_round_is_the_mean_in_the_order_of_ranks(base: Optimizer, members: int
         assert agents.shard.version == len(gs)
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
-@given(wanted=programs(equal=True), order=Order)
-def test_synchronous_agents_read_whole_rounds(wanted: list[list[str]], order: random.Random) -> None:
-    """Who made c pushes reads the first c of every agent, and no other."""
-    agents = tallied(Synchronous(), wanted, order, leave=False)
-    width = agents.size // len(wanted)
-    for asked in agents.asked:
-        if asked.into is not None:
-            expected = np.tile(np.arange(width) < asked.sequence, len(wanted))
-            np.testing.assert_array_equal(asked.read, expected)
-
-
 @pytest.mark.full
 @settings(derandomize=True, deadline=None, max_examples=150)
 @given(
@@ -362,17 +356,21 @@ def test_backups_take_the_first_and_drop_the_late(members: int, backups: int, or
 # -- stale-synchronous ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bound", [0, 1, 3])
-@settings(derandomize=True, deadline=None, max_examples=75)
+@pytest.mark.parametrize("consistency", [Synchronous(), *map(StaleSynchronous, (0, 1, 3))], ids=repr)
+@settings(derandomize=True, deadline=None, max_examples=100)
 @given(wanted=programs(equal=True), order=Order)
 def test_a_bounded_read_sees_all_it_must_and_nothing_it_must_not(
-    bound: int, wanted: list[list[str]], order: random.Random
+    consistency: Consistency, wanted: list[list[str]], order: random.Random
 ) -> None:
     """Who reads with c pushes made sees all numbered c − s − 1 or less, none above c + s, and its own.
 
-    It is then s ahead of the slowest at most: nobody computes with a larger gap.
+    It is then s ahead of the slowest at most: nobody computes with a larger gap. Synchronous agents see the
+    first c of every agent, and no other.
     """
-    agents = tallied(StaleSynchronous(bound), wanted, order, leave=False)
+    agents = tallied(consistency, wanted, order, leave=False)
+    bound, most = 0, 0
+    if isinstance(consistency, StaleSynchronous):
+        bound, most = consistency.bound, consistency.bound + 1
     width = agents.size // len(wanted)
     numbers = np.arange(width)
     for asked in agents.asked:
@@ -384,36 +382,11 @@ def test_a_bounded_read_sees_all_it_must_and_nothing_it_must_not(
         assert asked.reply.gap == gap
         seen = asked.read.reshape(len(wanted), width)  # (ranks, numbers)
         assert (seen[:, numbers <= made - bound - 1] == 1).all()
-        assert (seen[:, numbers > made + bound] == 0).all()
+        assert (seen[:, numbers >= made + most] == 0).all()
         assert (seen[asked.rank] == (numbers < made)).all()
 
 
 # -- repetitions ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("consistency", ALL, ids=repr)
-@settings(derandomize=True, deadline=None, max_examples=75)
-@given(wanted=programs(equal=False), order=Order)
-def test_a_repeated_push_is_answered_and_does_not_count_again(
-    consistency: Consistency, wanted: list[list[str]], order: random.Random
-) -> None:
-    """While it is open or long after: x counts every push once, or never if it was dropped.
-
-    But a read that waits when its agent leaves is forgotten.
-    """
-    agents = tallied(consistency, wanted, order, leave=True, repeat=0.5)
-    first: dict[tuple[int, int], Asked] = {}
-    expected = np.zeros(agents.size)
-    for asked in agents.asked:
-        if asked.vector is None or first.setdefault((asked.rank, asked.sequence), asked) is asked:
-            if asked.vector is not None:
-                assert asked.reply.applied or consistency == Synchronous(1)
-                expected += asked.vector * asked.reply.applied
-        elif asked.answers == 0:
-            assert asked.into is not None
-        else:
-            assert not asked.reply.applied
-    np.testing.assert_array_equal(agents.shard.x, expected)
 
 
 @pytest.mark.parametrize("consistency", [Asynchronous(), Synchronous(), StaleSynchronous(1)], ids=repr)
@@ -552,7 +525,8 @@ def continued(agents: Agents, order: random.Random, turns: int, gs: Array) -> li
 def test_a_restored_shard_goes_on_to_the_last_bit(
     consistency: Consistency, rule: ServerRule, base: Optimizer, before: int, seed: int
 ) -> None:
-    """All who wait ask again, of the shard itself and of a new one with its state: the same happens there.
+    """All pushes come again, and who waits asks again, of the shard and of a new one with its state: the same
+    happens there.
 
     Every reply and every value is the same to the last bit, so no push is counted twice or lost.
     """
@@ -566,34 +540,18 @@ def test_a_restored_shard_goes_on_to_the_last_bit(
     second.pushes = first.pushes.copy()
     second.shard.restore(state)
     waiting = [asked for asked in first.asked if not asked.answers]
-    found = [[agents.again(asked) for asked in waiting] for agents in (first, second)]
+    again = [*waiting, *(asked for asked in first.asked if asked.answers and asked.vector is not None)]
+    found = [[agents.again(asked) for asked in again] for agents in (first, second)]
+    assert not any(asked.reply.applied for asked in found[1][len(waiting) :] if asked.answers)
     for agents, asked in zip((first, second), found, strict=True):
         asked += continued(agents, random.Random(seed + 1), 25, gs[1])
     for ours, theirs in zip(*found, strict=True):
         assert ours.answers == theirs.answers
         if ours.answers:
-            assert ours.reply[1:3] + ours.reply[4:5] == theirs.reply[1:3] + theirs.reply[4:5]
+            assert ours.reply[:3] + ours.reply[4:5] == theirs.reply[:3] + theirs.reply[4:5]
             np.testing.assert_array_equal(ours.into, theirs.into)
     np.testing.assert_array_equal(first.shard.x, second.shard.x)
     assert first.shard.version == second.shard.version
-
-
-@pytest.mark.parametrize("consistency", ALL, ids=repr)
-def test_a_restored_shard_knows_what_it_has_applied(consistency: Consistency) -> None:
-    """What was pushed before the snapshot and comes again after it is answered, and changes nothing."""
-    agents = agents_of(consistency, Tally(), x=np.zeros(6), members=2)
-    pushed = [agents.push(rank, np.eye(6)[3 * rank + n]) for n in range(3) for rank in (0, 1)]
-    restored = Agents(Shard(np.zeros(6), SGD(ETA), Tally(), consistency, range(2)))
-    restored.shard.restore(agents.shard.state())
-    taken = agents.shard.orders
-    for asked in pushed:
-        if asked.answers and asked.reply.applied:
-            reply = restored.again(asked).reply
-            assert not reply.applied
-            assert reply.order == taken  # numbers go on
-            taken += 1
-    np.testing.assert_array_equal(restored.shard.x, agents.shard.x)
-    assert restored.shard.version == agents.shard.version > 0
 
 
 def test_a_snapshot_is_a_copy() -> None:
@@ -620,91 +578,6 @@ def test_a_state_of_another_size_is_refused(size: int) -> None:
     np.testing.assert_array_equal(agents.shard.x, start_of(SIZE))
 
 
-# -- hierarchical --------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Groups:
-    """Shards of groups in front of a root, whose messages are under way until they are delivered."""
-
-    resolved: ResolvedServers
-    agents: int
-    x: Array
-
-    def __post_init__(self) -> None:
-        groups = self.resolved.servers.groups
-        resolved = self.resolved
-        self.root = Agents(
-            Shard(self.x.copy(), resolved.base, resolved.rule, resolved.consistency, range(groups))
-        )
-        self.mail: list[tuple[int, Array, float]] = []
-        self.sent: Counter[int] = Counter()  # rounds, by group
-        self.waiting: dict[int, Asked] = {}
-        self.groups = [self._group(group) for group in range(groups)]
-
-    def _group(self, group: int) -> Agents:
-        def upstream(mean: Array, counts: float, number: int) -> None:
-            self.sent[group] += 1
-            assert number == self.sent[group]
-            self.mail.append((group, mean.copy(), counts))
-
-        resolved, members = self.resolved, self.resolved.servers.members(group, self.agents)
-        return Agents(
-            Shard(self.x.copy(), resolved.base, resolved.rule, resolved.within, members, upstream),
-            Counter(dict.fromkeys(members, 0)),
-        )
-
-    def of(self, rank: int) -> Agents:
-        return self.groups[self.resolved.servers.group_of(rank, self.agents)]
-
-    def deliver(self, order: random.Random) -> None:
-        """One message goes up, or what came of one goes down."""
-        back = [group for group, asked in self.waiting.items() if asked.answers]
-        if back:
-            asked = self.waiting.pop(back[0])
-            self.groups[back[0]].shard.install(asked.read, asked.reply.version, asked.reply.order)
-        elif self.mail:
-            group, mean, counts = self.mail.pop(order.randrange(len(self.mail)))
-            self.root.pushes[group] += 1
-            asked = Asked(group, self.root.pushes[group], mean, True, len(mean))
-            self.waiting[group] = asked
-            asked.submit(self.root, counts)
-
-
-@pytest.mark.parametrize("base", BASES, ids=repr)
-@pytest.mark.parametrize(("agents", "groups"), [(4, 2), (5, 2), (7, 3), (3, 3)])
-def test_groups_of_any_sizes_make_the_mean_of_all(base: Optimizer, agents: int, groups: int) -> None:
-    """Two floors of synchronous servers give what one gives, in whatever order messages travel."""
-    resolved = ResolvedServers(Servers(groups=groups), Synchronous(), Descend(), base)
-    sizes = [len(resolved.servers.members(group, agents)) for group in range(groups)]
-    assert sum(sizes) == agents and (len(set(sizes)) > 1) == bool(agents % groups)
-    steps = 5
-    gs = vectors(steps, agents)
-    x = start_of(SIZE)
-    state = base.state(x)
-    rounds = [x.copy()]
-    for g in gs:
-        base.update(x, g.mean(axis=0), state)
-        rounds.append(x.copy())
-    for seed in range(10):
-        order = random.Random(seed)
-        two = Groups(resolved, agents, start_of(SIZE))
-        done: list[list[Asked]] = [[two.of(rank).pull(rank)] for rank in range(agents)]
-        while True:
-            ready = [rank for rank in range(agents) if len(done[rank]) <= steps and done[rank][-1].answers]
-            moving = bool(two.mail or any(asked.answers for asked in two.waiting.values()))
-            if not ready and not moving:
-                break
-            if not ready or (moving and order.random() < 0.5):
-                two.deliver(order)
-                continue
-            rank = order.choice(ready)
-            done[rank].append(two.of(rank).push_pull(rank, gs[len(done[rank]) - 1, rank]))
-        for own in done:
-            for asked, expected in zip(own, rounds, strict=True):
-                np.testing.assert_allclose(asked.read, expected, rtol=0, atol=1e-14)
-
-
 @pytest.mark.parametrize("base", BASES, ids=repr)
 @pytest.mark.parametrize("size", [BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK])
 def test_a_large_update_goes_block_by_block_to_the_same_bits(base: Optimizer, size: int) -> None:
@@ -719,23 +592,6 @@ def test_a_large_update_goes_block_by_block_to_the_same_bits(base: Optimizer, si
         base.advance(state)
         base.update(x, (g[0] + g[1]) / np.float32(2), state)
         np.testing.assert_array_equal(agents.shard.x, x)
-
-
-def test_groups_that_agents_left_make_the_mean_of_the_others() -> None:
-    """Groups of 3 and 2; one of the 3 leaves, then one of the 2: always the mean over who is there."""
-    resolved = ResolvedServers(Servers(groups=2), Synchronous(), Descend(), SGD(ETA))
-    two, x, order = Groups(resolved, 5, start_of(SIZE)), start_of(SIZE), random.Random(0)
-    there = {0, 1, 2, 3, 4}
-    for g, leaves in zip(vectors(3, 5), (None, 4, 0), strict=True):
-        if leaves is not None:
-            there.remove(leaves)
-            two.of(leaves).shard.leave(leaves)
-        pushed = [two.of(rank).push_pull(rank, g[rank]) for rank in there]
-        while two.mail or any(asked.answers for asked in two.waiting.values()):
-            two.deliver(order)
-        x = x - ETA * g[sorted(there)].mean(axis=0)
-        for asked in pushed:
-            np.testing.assert_allclose(asked.read, x, rtol=0, atol=1e-14)
 
 
 # -- rules ---------------------------------------------------------------------------------------------------
@@ -775,21 +631,6 @@ def test_delay_compensation_is_the_papers(decay: float | None, who: list[int]) -
         w = w - ETA * (g + lam_t * g * g * (w - backup[m]))
         backup[m] = w.copy()
         np.testing.assert_allclose(agents.push_pull(m, g).read, w, rtol=1e-12)
-
-
-@pytest.mark.parametrize("members", [1, 2, 4])
-@pytest.mark.parametrize("alpha", [0.0, 0.1, 0.25])
-def test_agents_that_come_together_meet_one_centre(members: int, alpha: float) -> None:
-    """c ← (1 − β) c + β x̄ with β = m α, for all x_i of a round."""
-    agents, xs = agents_of(Synchronous(), Elastic(alpha), members=members), vectors(6, members)
-    c = start_of(SIZE)
-    for x in xs:
-        asked = [agents.push_pull(rank, x[rank]) for rank in reversed(range(members))]
-        for rank, one in zip(reversed(range(members)), asked, strict=True):
-            np.testing.assert_allclose(one.read, alpha * (x[rank] - c), rtol=1e-12, atol=1e-15)
-        beta = members * alpha
-        c = (1 - beta) * c + beta * x.mean(axis=0)
-        np.testing.assert_allclose(agents.shard.x, c, rtol=1e-13)
 
 
 @pytest.mark.parametrize("period", [1, 2, 3])
