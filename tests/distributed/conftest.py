@@ -1,3 +1,4 @@
 """What tests of distributed training share."""
 
+from tests.distributed.forming import groups as groups
 from tests.distributed.regrouped import regrouped as regrouped

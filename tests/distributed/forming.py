@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+import pytest
+
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.group import Group, Store
@@ -89,6 +91,13 @@ def former() -> Iterator[Former]:
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture(scope="module")
+def groups() -> Iterator[Former]:
+    """The groups of a file of tests."""
+    with former() as made:
+        yield made
 
 
 def on_all(

@@ -1,7 +1,6 @@
 """Claims about the cost model: its fit against known networks, its prediction against what is measured"""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,15 +12,9 @@ from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.network_cost import LinkCost
 from d5ray.distributed.topologies.topology import Ring
 from d5ray.errors import StorageError
-from tests.distributed.forming import Former, former, on_all
+from tests.distributed.forming import Former, on_all
 
 SIZES = [1, 64, 1024, 16_384, 131_072, 1_048_576]
-
-
-@pytest.fixture(scope="module")
-def groups() -> Iterator[Former]:
-    with former() as made:
-        yield made
 
 
 @pytest.mark.parametrize(("latency", "per_byte"), [(1e-5, 1e-9), (2e-4, 8e-8), (3e-6, 2.5e-11)])

@@ -35,12 +35,6 @@ SIZES = [
 SECRET_WORDS = b"the parameters of a run: "
 
 
-@pytest.fixture(scope="module")
-def groups() -> Iterator[Former]:
-    with former() as made:
-        yield made
-
-
 @pytest.fixture
 def between_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Members of one process protect their messages as members on several machines do."""

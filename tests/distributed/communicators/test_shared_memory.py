@@ -3,7 +3,6 @@
 import gc
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,17 +25,11 @@ from d5ray.distributed.topologies.topology import Complete, Ring
 from d5ray.errors import ConfigurationError
 from tests.distributed.communicators.programs import perform, place, program
 from tests.distributed.elsewhere import elsewhere
-from tests.distributed.forming import Former, former, on_all
+from tests.distributed.forming import Former, on_all
 from tests.patience import patience
 
 Array = np.ndarray[Any, Any]
 FITS = CELLS * MAX_CELL_BYTES  # bytes that a small group's channel holds
-
-
-@pytest.fixture(scope="module")
-def groups() -> Iterator[Former]:
-    with former() as made:
-        yield made
 
 
 def equal(found: Any, expected: Any) -> None:

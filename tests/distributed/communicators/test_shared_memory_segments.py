@@ -17,16 +17,10 @@ from d5ray.distributed.communicators.shared_memory.segments import FOLDER, clean
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import ConfigurationError
-from tests.distributed.forming import Former, former, on_all
+from tests.distributed.forming import Former, on_all
 from tests.patience import patience
 
 REPOSITORY = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module")
-def groups() -> Iterator[Former]:
-    with former() as made:
-        yield made
 
 
 def files() -> set[str]:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -20,7 +20,7 @@ from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import PeerLost
 from tests.distributed.communicators.collective_costs import CollectiveCost, costs_of
-from tests.distributed.forming import Former, former, on_all
+from tests.distributed.forming import Former, on_all
 from tests.patience import patience
 from tests.together import together
 
@@ -29,12 +29,6 @@ SIZES = [2, 3, 4, 5, 7, 8]
 SMALL, LARGE = 7, 3 * INLINE_BYTES // 4 + 1  # elements of float32 that go with their header and after it
 NOTICED_SECONDS = 5.0  # within which everyone must know what went wrong
 Work = Callable[[Communicator], Any]
-
-
-@pytest.fixture(scope="module")
-def groups() -> Iterator[Former]:
-    with former() as made:
-        yield made
 
 
 # -- traffic ---------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Claims about means of compressed vectors: against NumPy on all members' vectors, on members that differ"""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,19 +37,13 @@ from d5ray.distributed.compression.reductions import RandomSources, Reduced, red
 from d5ray.distributed.compression.sparse_allreduce import ExchangeSchedule
 from d5ray.errors import ConfigurationError, PeerLost
 from d5ray.networks.executors.slots import Slot
-from tests.distributed.forming import Former, former, on_all
+from tests.distributed.forming import Former, on_all
 
 Array = np.ndarray[Any, Any]
 SIZES = [1, 2, 3, 4, 5, 8]
 SCHEDULES: list[ExchangeSchedule] = [RecursiveDoubling(), SplitAllGather()]
 MATRICES = (Slot("w", 0, (12, 10)), Slot("b", 120, (12,)), Slot("k", 132, (6, 2, 3, 3)), Slot("s", 240, ()))
 ELEMENTS = 241
-
-
-@pytest.fixture(scope="module")
-def groups() -> Iterator[Former]:
-    with former() as made:
-        yield made
 
 
 def draws_of(rank: int, step: int = 0) -> RandomSources:
