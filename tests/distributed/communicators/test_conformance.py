@@ -2,7 +2,7 @@
 
 import importlib.util
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -18,7 +18,7 @@ from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete, Ring, Topology
 from d5ray.errors import ConfigurationError, PeerLost
 from tests.distributed.communicators.programs import perform, place, program
-from tests.distributed.forming import Former, former, on_all
+from tests.distributed.forming import Former, on_all
 from tests.patience import patience
 
 Array = np.ndarray[Any, Any]
@@ -29,12 +29,6 @@ PROCESS_BACKENDS = ["shared_memory", "socket"]
 NODES: dict[str, tuple[str, ...]] = dict.fromkeys(BACKENDS, ()) | {"hierarchical": ("first", "second")}
 NOTICED_SECONDS = 5.0  # within which everyone must know who is lost
 FITS = CELLS * MAX_CELL_BYTES  # bytes that a small group's channel in shared memory holds
-
-
-@pytest.fixture(scope="module")
-def groups() -> Iterator[Former]:
-    with former() as made:
-        yield made
 
 
 @pytest.fixture(params=BACKENDS)
@@ -584,7 +578,7 @@ def test_who_has_left_is_told_so(groups: Former, backend: str) -> None:
     assert time.monotonic() - begin < patience(NOTICED_SECONDS)
 
 
-@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
+@pytest.mark.parametrize("backend", [*PROCESS_BACKENDS, "simulated"])
 def test_who_finishes_early_does_not_disturb_the_others(groups: Former, backend: str) -> None:
     """Each leaves as soon as its last operation is done; nobody misses anything, ten times."""
     rows = np.random.default_rng(0).integers(-9, 9, (4, INLINE_BYTES)).astype(np.float32)

@@ -274,15 +274,6 @@ def asked(speaker: Channel, number: int, payload: Bytes) -> Bytes:
     return into
 
 
-@pytest.mark.parametrize("node", [HERE, THERE])
-def test_who_knows_the_secret_is_served(node: str) -> None:
-    """Requests and answers of every size, through the Unix socket on its node and through TCP elsewhere."""
-    with service() as served, channel(served.address, node=node) as speaker:
-        for number, size in enumerate((0, 1, 5000, 3_000_000)):
-            payload = numbered(size)
-            assert np.array_equal(asked(speaker, number, payload), payload)
-
-
 WRONG: dict[str, dict[str, Any]] = {
     "another run's secret": {"secret": ANOTHER},
     "another purpose": {"purpose": "gossip"},

@@ -83,13 +83,6 @@ def test_a_message_alone_takes_latency_and_time_per_byte() -> None:
     assert Line().slowest([0, 1, 5, 6]) == (4.0, 0.5)  # of neighbours in the order given
 
 
-def test_both_ways_of_a_ring_take_two_messages() -> None:
-    """Everyone sends to the next, then to the one before: they arrive after α + βn and α + 2βn."""
-    messages = [(i, (i + step) % 5, 64, 0.0) for i in range(5) for step in (1, -1)]
-    assert arrivals(SLOW, *messages) == [ALPHA + BETA * 64, ALPHA + 2 * BETA * 64] * 5
-    assert arrivals(RACKS, (3, 0, 64, 0.0), (1, 0, 64, 1 / 8)) == [1 / 4 + 1, 1 / 8 + 1 / 32 + 1 / 16]
-
-
 def test_arrivals_by_hand() -> None:
     """Six messages of unequal length among three nodes, α = ¼ s and 64 bytes a second.
 
