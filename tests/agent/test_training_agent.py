@@ -244,13 +244,6 @@ def test_bytes_of_a_step_are_those_of_its_allreduce(
         assert sink.of("messages_sent") == [cost.messages_sent if communicator == "socket" else 2] * 3
 
 
-def test_an_allreduce_without_peers_is_plain_sgd(start: Start, hundred: Dataset) -> None:
-    """One agent moves no bytes and sends no message."""
-    (agent,), (sink,) = start(experiment(), hundred)
-    agent.train(2)
-    assert sink.of("bytes_sent") == sink.of("bytes_received") == sink.of("messages_sent") == [0, 0]
-
-
 # -- seeds ---------------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,7 @@
 """Shards of parameter servers, their clients, and the proof that both did what one local shard would have"""
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,6 @@ from d5ray.distributed.rpc.service import Address
 from d5ray.distributed.wire.secret import Secret
 from d5ray.training.optimizers.gradient_descent import SGD
 from d5ray.training.optimizers.optimizer import Optimizer
-from tests.distributed.elsewhere import elsewhere
 from tests.patience import patience
 
 Array = np.ndarray[Any, Any]
@@ -56,21 +55,6 @@ def shards(how: ResolvedServers, members: int, count: int = 1) -> Iterator[list[
     finally:
         for server in made:
             server.close()
-
-
-def serves(pipe: Any, how: ResolvedServers, members: int) -> None:
-    """One shard, in a process of its own."""
-    server = shard_server(how, range(members))
-    pipe.send(server.address)
-    pipe.recv()
-
-
-@contextmanager
-def in_processes(how: ResolvedServers, members: int, count: int) -> Iterator[list[Address]]:
-    """All shards of a server, each in a process of its own: where they are."""
-    with ExitStack() as stack:
-        made = [stack.enter_context(elsewhere(serves, how, members)) for _ in range(count)]
-        yield [one.said() for one in made]
 
 
 @dataclass(frozen=True)

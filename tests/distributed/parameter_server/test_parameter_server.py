@@ -46,7 +46,6 @@ from tests.distributed.shards import (
     Done,
     check_against_local_shards,
     clients,
-    in_processes,
     random_work,
     resolved,
     shard_server,
@@ -108,7 +107,6 @@ CASES = {
 }
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("node", NODES)
 @pytest.mark.parametrize("name", CASES)
 def test_servers_answer_as_one_local_shard_in_the_order_they_took(name: str, node: str) -> None:
@@ -122,18 +120,6 @@ def test_servers_answer_as_one_local_shard_in_the_order_they_took(name: str, nod
         final = agents[0].pull()
         np.testing.assert_array_equal(final, np.concatenate([shard.x for shard in local]))
         assert not np.array_equal(final, x)
-
-
-@pytest.mark.parametrize(("node", "count"), [(HERE, 2), (THERE, 1)])
-def test_servers_in_processes_of_their_own_answer_alike(node: str, count: int) -> None:
-    """Shards in a process each, and three agents here."""
-    how, x = resolved(base=Momentum(0.1, 0.9)), start("float32")
-    with (
-        in_processes(how, 3, count) as where,
-        clients(where, 3, x, node=node) as agents,
-    ):
-        together(lambda rank: random_work(agents[rank], 40), 3)
-        check_against_local_shards(of_all(agents), how, x, range(3), count)
 
 
 def addresses_of(servers: Sequence[ShardServer]) -> list[Address]:
