@@ -2,13 +2,23 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from d5ray.errors import PeerLost
 from tests.patience import patience
 
 T = TypeVar("T")
+NOTICED_SECONDS = 5.0  # within which everyone must know what went wrong
+
+
+@contextmanager
+def noticed(least_seconds: float = 0.0) -> Iterator[None]:
+    """What everyone notices in time, and not before this many seconds."""
+    begin = time.monotonic()
+    yield
+    assert least_seconds <= time.monotonic() - begin < patience(NOTICED_SECONDS)
 
 
 def together(function: Callable[[int], T], members: int, seconds: float = 60.0) -> list[T]:

@@ -1,7 +1,6 @@
 """Claims that every communicator keeps: each backend against NumPy on the members' arrays, stacked"""
 
 import importlib.util
-import time
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -19,7 +18,7 @@ from d5ray.distributed.topologies.topology import Complete, Ring, Topology
 from d5ray.errors import ConfigurationError, PeerLost
 from tests.distributed.communicators.programs import perform, place, program
 from tests.distributed.forming import Former, on_all
-from tests.patience import patience
+from tests.together import noticed
 
 Array = np.ndarray[Any, Any]
 Call = Callable[[Communicator], Any]
@@ -27,7 +26,6 @@ REAL_BACKENDS = ["reference", "shared_memory", "socket", "hierarchical"]
 BACKENDS = [*REAL_BACKENDS, "simulated", *(["nccl"] if importlib.util.find_spec("cupy") else [])]
 PROCESS_BACKENDS = ["shared_memory", "socket"]
 NODES: dict[str, tuple[str, ...]] = dict.fromkeys(BACKENDS, ()) | {"hierarchical": ("first", "second")}
-NOTICED_SECONDS = 5.0  # within which everyone must know who is lost
 FITS = CELLS * MAX_CELL_BYTES  # bytes that a small group's channel in shared memory holds
 
 
@@ -426,10 +424,9 @@ def test_members_that_call_different_things_are_named_on_all(groups: Former, bac
             member.barrier()
         return str(caught.value)
 
-    begin = time.monotonic()
-    for text in on_all(group, call, seconds=20):
-        assert all(expected in text for expected in words), text
-    assert time.monotonic() - begin < patience(NOTICED_SECONDS)
+    with noticed():
+        for text in on_all(group, call, seconds=20):
+            assert all(expected in text for expected in words), text
 
 
 def test_slow_peers_are_no_conflict(groups: Former, backend: str) -> None:
@@ -467,9 +464,8 @@ def test_a_failure_that_one_member_tells_ends_the_waits_of_all(groups: Former, b
             member.allreduce(np.zeros(10))
         return str(raised.value)
 
-    begin = time.monotonic()
-    assert on_all(group, call, seconds=20) == ["a reason"] * 4
-    assert time.monotonic() - begin < patience(NOTICED_SECONDS)
+    with noticed():
+        assert on_all(group, call, seconds=20) == ["a reason"] * 4
 
 
 @pytest.mark.parametrize("backend", REAL_BACKENDS)
@@ -486,10 +482,8 @@ def test_a_topology_of_another_size_is_refused(groups: Former, backend: str) -> 
 def test_a_member_that_never_comes_is_not_waited_for_for_ever(groups: Former, backend: str) -> None:
     """Joining ends with `PeerLost` after the group's time-out."""
     lonely = Group("lonely", 0, 0, 2, groups.rendezvous.address, timeout_seconds=1.0, nodes=NODES[backend])
-    begin = time.monotonic()
-    with pytest.raises(PeerLost):
+    with noticed(), pytest.raises(PeerLost):
         backends.join(backend, lonely, Complete(2))
-    assert time.monotonic() - begin < patience(NOTICED_SECONDS)
 
 
 @pytest.mark.full
@@ -504,9 +498,8 @@ def test_a_silent_member_is_named_after_the_time_out(groups: Former, backend: st
         assert caught.value.rank in (1, None)
         return (member.scheduler.now() - begin) / 1e9
 
-    begin = time.monotonic()
-    assert on_all(group[:1], work)[0] >= 0.9
-    assert time.monotonic() - begin < patience(NOTICED_SECONDS)
+    with noticed():
+        assert on_all(group[:1], work)[0] >= 0.9
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -543,9 +536,8 @@ def test_who_leaves_a_group_leaves_its_subgroups(groups: Former, backend: str) -
             with pytest.raises(PeerLost):
                 part.barrier()
 
-    begin = time.monotonic()
-    on_all(groups.form(backend, 3), work)
-    assert time.monotonic() - begin < patience(NOTICED_SECONDS)
+    with noticed():
+        on_all(groups.form(backend, 3), work)
 
 
 def test_who_has_left_is_told_so(groups: Former, backend: str) -> None:
@@ -573,9 +565,8 @@ def test_who_has_left_is_told_so(groups: Former, backend: str) -> None:
             with pytest.raises(PeerLost):
                 handle.wait()
 
-    begin = time.monotonic()
-    on_all(groups.form(backend, 2), work)
-    assert time.monotonic() - begin < patience(NOTICED_SECONDS)
+    with noticed():
+        on_all(groups.form(backend, 2), work)
 
 
 @pytest.mark.parametrize("backend", [*PROCESS_BACKENDS, "simulated"])

@@ -22,12 +22,11 @@ from d5ray.errors import PeerLost
 from tests.distributed.communicators.collective_costs import CollectiveCost, costs_of
 from tests.distributed.forming import Former, on_all
 from tests.patience import patience
-from tests.together import together
+from tests.together import NOTICED_SECONDS, together
 
 Array = np.ndarray[Any, Any]
 SIZES = [2, 3, 4, 5, 7, 8]
 SMALL, LARGE = 7, 3 * INLINE_BYTES // 4 + 1  # elements of float32 that go with their header and after it
-NOTICED_SECONDS = 5.0  # within which everyone must know what went wrong
 Work = Callable[[Communicator], Any]
 
 

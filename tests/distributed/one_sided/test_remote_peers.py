@@ -27,11 +27,10 @@ from d5ray.errors import ConfigurationError, PeerLost
 from tests.conftest import wait_until
 from tests.distributed.leftovers import nothing_left
 from tests.patience import patience
-from tests.together import together
+from tests.together import NOTICED_SECONDS, noticed, together
 
 Array = np.ndarray[Any, Any]
 SECONDS = patience(30.0)  # the bound of waits that end much earlier
-NOTICED_SECONDS = 5.0  # within which everyone must know that an agent is gone
 TOGETHER, APART, MIXED = "aaaaa", "abcde", "ababb"  # the node of each agent
 WHERE = pytest.mark.parametrize("nodes", [TOGETHER, APART], ids=["one node", "a node each"])
 _numbers = itertools.count()
@@ -345,10 +344,8 @@ def test_a_letter_that_does_not_come_is_not_waited_for_for_ever() -> None:
     """`PeerLost` after the time-out, with the rank that is late."""
     with met(d5.topologies.Complete(3), seconds=0.5) as group:
         group[1].send(0, np.zeros(1))
-        begin = time.monotonic()
-        with pytest.raises(PeerLost) as caught:
+        with noticed(0.5), pytest.raises(PeerLost) as caught:
             group[0].receive(wait_for={1: 1, 2: 1})
-        assert 0.5 <= time.monotonic() - begin < patience(NOTICED_SECONDS)
         assert caught.value.rank == 2
 
 
@@ -366,9 +363,8 @@ def test_who_has_closed_is_gone_and_nothing_happens_to_the_windows(nodes: str, l
         one, other = sorted({0, 1, 2} - {leaver})
         for rank in (one, other):
             for _ in range(2):
-                begin = time.monotonic()
-                group[rank].average(leaver)
-                assert time.monotonic() - begin < patience(NOTICED_SECONDS)
+                with noticed():
+                    group[rank].average(leaver)
             assert group[rank].gone == {leaver}
             assert not group[rank].operations
         np.testing.assert_array_equal(group[one].window, x[one])

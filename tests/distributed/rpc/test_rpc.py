@@ -36,7 +36,7 @@ from tests.conftest import wait_until
 from tests.distributed.elsewhere import elsewhere
 from tests.distributed.leftovers import nothing_left, shared_memory
 from tests.patience import patience
-from tests.together import together
+from tests.together import NOTICED_SECONDS, noticed, together
 
 SECRET, ANOTHER = Secret.parse("5e" * 32), Secret.parse("5f" * 32)
 PURPOSE = "echo"
@@ -45,7 +45,6 @@ HERE, THERE = "this node", "another node"
 HEADER_BYTES = 16 + 8 * frames.NUMBERS
 ECHO, SILENCE = 5, 6  # kinds of requests
 SECONDS = patience(20.0)  # the bound of waits that end much earlier
-NOTICED_SECONDS = 5.0  # within which everyone must know that a connection is gone
 
 
 @pytest.fixture(autouse=True)
@@ -543,10 +542,12 @@ def test_who_does_not_even_accept_is_not_waited_for_longer_than_agreed(near: boo
         unix.bind(local)
         unix.listen()
         address = Address(HERE if near else THERE, "127.0.0.1", tcp.getsockname()[1], local, "identity")
-        begin = time.monotonic()
-        with channel(address, seconds=0.5) as speaker, pytest.raises(PeerLost, match="did not answer"):
+        with (
+            noticed(0.5),
+            channel(address, seconds=0.5) as speaker,
+            pytest.raises(PeerLost, match="did not answer"),
+        ):
             speaker.call(ECHO)
-        assert 0.5 <= time.monotonic() - begin < patience(NOTICED_SECONDS)
 
 
 class Log:
