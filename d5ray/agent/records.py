@@ -1,14 +1,13 @@
-"""Records of an agent about itself: its evaluations, its dealings with servers and peers, its events"""
+"""Records of an agent about itself, its evaluations, dealings with servers and peers, and where they go"""
 
 import json
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, TypeVar, final
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar, final
 
 import numpy as np
 
 from d5ray.agent.connections import Connections
-from d5ray.agent.sink import RowExporter, Sink
 from d5ray.distributed.group.waits import PresentWait
 from d5ray.distributed.model_parallelism import PassRecords
 from d5ray.distributed.network_cost import LinkCost
@@ -17,6 +16,7 @@ from d5ray.distributed.parameter_server.client import SERVER_METRICS, ServerOper
 from d5ray.distributed.scheduler import Scheduler
 from d5ray.experiment import Experiment
 from d5ray.metrics.definitions.asynchrony import PROBED
+from d5ray.metrics.exports.exported_rows import Readings
 from d5ray.metrics.record.recorder import Recorder, Send, StepFrame
 from d5ray.metrics.record.schema import table_of
 
@@ -31,6 +31,35 @@ PREDICTED = {"predicted_exchange_time": 1.0}
 PEER_METRICS = ("window_wait_time", "letter_wait_time")
 VALIDATION_METRICS = ("validation_loss", "validation_accuracy", "evaluation_time")
 EVALUATION_METRICS = ("test_loss", "test_accuracy", "evaluation_time")
+
+
+class Sink(Protocol):
+    """The place where an agent's rows go."""
+
+    def samples(self, batch: Any) -> None:
+        """Take a batch of rows of the table `metrics`."""
+
+    def frames(self, batch: Any) -> None:
+        """Rows of a frame in their compact form, see `d5ray.metrics.record.columns.expand`."""
+
+    def events(self, batch: Any) -> None:
+        """Take a batch of rows of the table `events`."""
+
+    def file(self, name: str, data: bytes) -> None:
+        """A file in the run's folder."""
+
+    def drain(self) -> None:
+        """Return when everything sent has been acknowledged."""
+
+
+class RowExporter(Protocol):
+    """The way of an agent's rows and readings to a monitoring system."""
+
+    def watched(self, send: Send) -> Send:
+        """A wrapper of `send`, the batches of which are exported too."""
+
+    def start(self, read: Callable[[], Readings] | None = None) -> None:
+        """Begin. read: the agent's readings; called from another thread."""
 
 
 @final

@@ -17,8 +17,7 @@ from d5ray.agent.faults import AgentFaults
 from d5ray.agent.loop import Progress, TrainingLoop
 from d5ray.agent.model_facts import described
 from d5ray.agent.outcome import Outcome
-from d5ray.agent.records import AgentRecords
-from d5ray.agent.sink import RowExporter, Sink
+from d5ray.agent.records import AgentRecords, RowExporter, Sink
 from d5ray.agent.user_errors import blaming
 from d5ray.agent.vitals import Vitals, WorkClock
 from d5ray.distributed.checkpoints.named_tensors import buffer_arrays

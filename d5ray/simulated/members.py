@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar, final
+from typing import Any, Final, TypeVar, final
 
 from d5ray.actors.metrics.aggregator import MetricsAggregator
 from d5ray.agent.building import BuiltSizes
@@ -21,12 +21,34 @@ from d5ray.distributed.topologies.survivors import survivors
 from d5ray.errors import PeerLost
 from d5ray.experiment import Experiment
 from d5ray.metrics.record.schema import table_of
-from d5ray.simulated.sink import DirectSink
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.samplers.shards import Sharing
 
 T = TypeVar("T")
 DIED: Final = "agent_died"
+
+
+@final
+class DirectSink:
+    """Sink of rows: hands them to the aggregator of this process."""
+
+    def __init__(self, aggregator: MetricsAggregator) -> None:
+        self._aggregator = aggregator
+
+    def samples(self, batch: Any) -> None:
+        self._aggregator.append(batch)
+
+    def frames(self, batch: Any) -> None:
+        self._aggregator.append_frames(batch)
+
+    def events(self, batch: Any) -> None:
+        self._aggregator.append_events(batch)
+
+    def file(self, name: str, data: bytes) -> None:
+        self._aggregator.keep_file(name, data)
+
+    def drain(self) -> None:
+        pass
 
 
 @final
