@@ -336,16 +336,6 @@ def test_an_evaluation_does_not_disturb_the_training(rule: d5.DistributedOptimiz
     assert np.abs(found[0] - start_of(wanted)).max() > 0.1
 
 
-@final
-class Short(d5.DistributedOptimizer):
-    """Pushes all but the last entry of its gradient."""
-
-    exchange = d5.ExchangeVia.SERVERS
-
-    def step(self, batch: d5.Batch) -> None:
-        self.server.push(self.gradient(batch)[:-1])
-
-
 def with_servers(distributed: d5.DistributedOptimizer, **servers: Any) -> d5.Experiment:
     return experiment(distributed, servers=d5.Servers(**servers))
 
@@ -392,7 +382,6 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: trained(experiment(d5.optimizers.AsynchronousLocalSGD((1, 2)))), "2 numbers for 4 agents"),
     (lambda: trained(with_servers(ASGD(d5.compression.TopK(5)), shards=7)), "k is 5"),
     (lambda: trained(experiment(ASGD(Halving()))), r"Halving.* no contraction: .*TopK\(0.01\)"),
-    (lambda: trained(experiment(Short())), r"array of shape \(20,\): the servers hold 21"),
 ]
 
 

@@ -278,39 +278,36 @@ WRONG: dict[str, dict[str, Any]] = {
     "another purpose": {"purpose": "gossip"},
     "a rank that no client has": {"rank": 1000},
     "a negative rank": {"rank": -1},
+    "another service of the run, as after a restart": {"identity": "0" * 16},
+    "a service of another rank": {"to": 3},
 }
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("node", [HERE, THERE])
 @pytest.mark.parametrize("wrong", WRONG)
 def test_who_does_not_prove_what_is_asked_is_turned_away(node: str, wrong: str) -> None:
-    """At once, unserved, and whatever it shares is not mapped; the next one is served."""
+    """At once, unserved, and whatever it shares is not mapped; the next one is served.
+
+    So is who knows the secret, and means another service.
+    """
     watched = Watched()
     region = SharedRegion(100)
     before = shared_memory()
     try:
         with service(watched) as served:
-            stranger = replace(caller(1, node), **WRONG[wrong])
+            own, there = WRONG[wrong].copy(), {}
+            to = own.pop("to", -1)
+            if "identity" in own:
+                there["identity"] = own.pop("identity")
+            stranger, address = replace(caller(1, node), **own), replace(served.address, **there)
             with pytest.raises(PeerLost, match="does not answer"):
-                connect(served.address, stranger, {}, region, SECONDS)
+                connect(address, stranger, {}, region, SECONDS, to=to)
             with channel(served.address, node=node, rank=2) as speaker:
                 asked(speaker, 1, numbered(10))
             assert watched.came == [2]
             assert shared_memory() == before
     finally:
         region.close_descriptor()
-
-
-@pytest.mark.parametrize("node", [HERE, THERE])
-def test_a_client_speaks_to_the_service_that_it_means_alone(node: str) -> None:
-    """Another service of the same run at the same place, as after a restart, and one of another rank: both
-    are refused, though they know the secret."""
-    with service() as served:
-        elsewhere = replace(served.address, identity="0" * 16)
-        for address, to in ((elsewhere, -1), (served.address, 3)):
-            with pytest.raises(PeerLost, match="does not answer"):
-                connect(address, caller(1, node), {}, None, SECONDS, to=to)
 
 
 @contextmanager
