@@ -594,42 +594,33 @@ def test_a_request_is_sent_once_more_to_a_service_that_came_back_elsewhere(node:
         assert second.asked == [(ECHO, 7, introduction.tobytes()), (SILENCE, 9, request.tobytes())]
 
 
-def test_patience_begins_when_the_connection_breaks() -> None:
-    """A request that waited longer than the patience before it broke is sent again like any other."""
-    first, second = Log(1, silent=True), Log(2, silent=False)
-    with ExitStack() as stack:
-        served = stack.enter_context(service(first))
-        speaker = stack.enter_context(channel(served.address, patience=0.5))
-
-        def replace() -> None:
-            wait_until(lambda: len(first.asked) == 1, SECONDS)
-            time.sleep(0.6)
-            speaker.address = stack.enter_context(service(second)).address
-            served.close()
-
-        answer = together(lambda rank: replace() if rank else speaker.call(SILENCE), 2)[0]
-        assert answer is not None and answer.numbers[0] == 2
-
-
 @pytest.mark.parametrize("node", [HERE, THERE])
-def test_without_patience_a_request_that_was_received_is_not_sent_again(node: str) -> None:
-    """The service ends while it holds the request: `PeerLost`, though another one is at the new address."""
+@pytest.mark.parametrize("seconds", [0.0, 0.5])
+def test_without_patience_a_request_that_was_received_is_not_sent_again(node: str, seconds: float) -> None:
+    """The service ends while it holds the request: `PeerLost`, though another one is at the new address.
+
+    Patience begins when the connection breaks: a request that waited longer before it is sent again.
+    """
     first, second = Log(1, silent=True), Log(2, silent=False)
     with ExitStack() as stack:
         served = stack.enter_context(service(first))
-        speaker = stack.enter_context(channel(served.address, node=node))
+        speaker = stack.enter_context(channel(served.address, node=node, patience=seconds))
 
         def replace() -> None:
             wait_until(lambda: len(first.asked) == 1, SECONDS)
+            time.sleep(1.2 * seconds)
             speaker.address = stack.enter_context(service(second)).address
             served.close()
 
         def ask() -> None:
+            if seconds:
+                assert speaker.call(SILENCE).numbers[0] == 2
+                return
             with pytest.raises(PeerLost, match="did not answer"):
                 speaker.call(SILENCE)
 
         together(lambda rank: replace() if rank else ask(), 2)
-        assert second.asked == []
+        assert len(second.asked) == bool(seconds)
         assert speaker.call(ECHO).numbers[0] == 2  # the next one goes there
 
 
