@@ -2,10 +2,10 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import pytest
@@ -470,54 +470,35 @@ def test_a_server_that_never_comes_back_is_not_waited_for_for_ever(node: str) ->
 GROUPS = 2
 
 
-@dataclass
-class Hierarchy:
-    """The shards of the root and of two groups, and five agents: two of the first group and three others."""
-
-    root: list[ShardServer]
-    groups: list[list[ShardServer]]
-    agents: list[Client]
-
-
-@pytest.fixture
-def hierarchy() -> Iterator[Callable[..., Hierarchy]]:
-    """Makes them, and closes them."""
+@contextmanager
+def grouped(how: ResolvedServers, x: Array, node: str) -> Iterator[list[Client]]:
+    """Five agents, two of a group and three of another, whose servers send on to a root; x at first."""
     with ExitStack() as stack:
-
-        def make(
-            how: ResolvedServers, x: Array, node: str, count: int = 1, seconds: float = SECONDS
-        ) -> Hierarchy:
-            root = stack.enter_context(shards(how, GROUPS, count))
-            groups = []
-            for group in range(GROUPS):
-                made = [shard_server(how, how.servers.members(group, 5), group=group) for _ in range(count)]
-                for shard, above in zip(made, root, strict=True):
-                    stack.callback(shard.close)
-                    shard.relay_to(above.address)
-                groups.append(made)
-            agents = []
-            for rank in range(5):
-                group = how.servers.group_of(rank, 5)
-                where = [server.address for server in groups[group]]
-                agents.append(Client(where, rank, x, node=node, seconds=seconds))
-                stack.callback(agents[-1].server.close)
-            for first in (0, 2):
-                agents[first].begin(x)
-            return Hierarchy(root, groups, agents)
-
-        yield make
+        (root,) = stack.enter_context(shards(how, GROUPS))
+        groups = [shard_server(how, how.servers.members(group, 5), group=group) for group in range(GROUPS)]
+        for server in groups:
+            stack.callback(server.close)
+            server.relay_to(root.address)
+        agents = []
+        for rank in range(5):
+            address = groups[how.servers.group_of(rank, 5)].address
+            agents.append(Client([address], rank, x, node=node))
+            stack.callback(agents[-1].server.close)
+        for first in (0, 2):
+            agents[first].begin(x)
+        yield agents
 
 
 @pytest.mark.parametrize("node", NODES)
-def test_asynchronous_groups_push_their_means_in_the_order_of_the_root(hierarchy: Any, node: str) -> None:
+def test_asynchronous_groups_push_their_means_in_the_order_of_the_root(node: str) -> None:
     """Within a group synchronous, above asynchronous: what each push became is told, and a momentum in NumPy
     over the groups' means in that order gives each group what it read, bit for bit."""
     base = Momentum(0.1, 0.9)
     how, x = resolved(base=base, servers=Servers(groups=GROUPS)), start("float32")
     gs = vectors(8, 5, dtype="float32")
-    made = hierarchy(how, x, node)
-    read = together(lambda rank: [made.agents[rank].push_pull(g[rank]) for g in gs], 5)
-    replies = [[done.replies[0] for done in agent.done] for agent in made.agents]
+    with grouped(how, x, node) as agents:
+        read = together(lambda rank: [agents[rank].push_pull(g[rank]) for g in gs], 5)
+        replies = [[done.replies[0] for done in agent.done] for agent in agents]
     came = []  # order at the root, group, round
     for group, members in enumerate((range(2), range(2, 5))):
         for step in range(8):
