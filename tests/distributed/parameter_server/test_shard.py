@@ -66,7 +66,7 @@ class Asked:
         assert self.answers == 1
         return self.request.reply
 
-    def submit(self, agents: "Agents", counts: float = 1.0) -> None:
+    def submit(self, agents: "Agents") -> None:
         vector = None if self.vector is None else self.vector.copy()
 
         def done(_: Request) -> None:
@@ -74,7 +74,7 @@ class Asked:
             self.clocks = dict(agents.pushes)
             agents.answered.append(self)
 
-        self.request = Request(self.rank, self.sequence, vector, self.into, done, counts=counts)
+        self.request = Request(self.rank, self.sequence, vector, self.into, done)
         agents.shard.submit(self.request)
 
 
@@ -174,15 +174,21 @@ def programs(draw: st.DrawFn, equal: bool) -> list[list[str]]:
 Order = st.randoms(use_true_random=False)
 
 
-def interleave(
-    agents: Agents, wanted: list[list[str]], order: random.Random, *, leave: bool, repeat: float = 0.0
-) -> None:
+def tallied(
+    consistency: Consistency,
+    wanted: list[list[str]],
+    order: random.Random,
+    *,
+    leave: bool,
+    repeat: float = 0.0,
+) -> Agents:
     """Run the programs: an agent has one request open at most; who goes next is drawn.
 
     The number k push of an agent is a unit vector of its own. Fails when all who are not done wait. leave:
     who is done leaves. repeat: the share of turns that bring a push of before once more.
     """
-    width = agents.size // len(wanted)
+    width = max(1, *(sum("push" in kind for kind in program) for program in wanted))
+    agents = agents_of(consistency, Tally(), members=len(wanted), x=np.zeros(len(wanted) * width))
     left = [list(program) for program in wanted]
     last: dict[int, Asked] = {}
     present = list(range(len(wanted)))
@@ -202,19 +208,6 @@ def interleave(
             pushed = [asked for asked in agents.asked if asked.vector is not None]
             if pushed:
                 agents.again(order.choice(pushed))
-
-
-def tallied(
-    consistency: Consistency,
-    wanted: list[list[str]],
-    order: random.Random,
-    *,
-    leave: bool,
-    repeat: float = 0.0,
-) -> Agents:
-    width = max(1, *(sum("push" in kind for kind in program) for program in wanted))
-    agents = agents_of(consistency, Tally(), members=len(wanted), x=np.zeros(len(wanted) * width))
-    interleave(agents, wanted, order, leave=leave, repeat=repeat)
     return agents
 
 

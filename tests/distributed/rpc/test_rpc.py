@@ -311,14 +311,11 @@ def test_who_does_not_prove_what_is_asked_is_turned_away(node: str, wrong: str) 
 
 
 @contextmanager
-def introduced(address: Address, near: bool = True, rank: int = 1) -> Iterator[FrameStream]:
-    """A client that has proved itself and has still to introduce itself."""
-    if near:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.connect(address.local)
-    else:
-        connection = socket.create_connection((address.host, address.port))
-    with closing(initiate(connection, SECRET, Claim(PURPOSE, address.identity, rank), SECONDS)) as wire:
+def introduced(address: Address) -> Iterator[FrameStream]:
+    """A client on the service's node that has proved itself and has still to introduce itself."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(address.local)
+    with closing(initiate(connection, SECRET, Claim(PURPOSE, address.identity, 1), SECONDS)) as wire:
         yield FrameStream(wire)
 
 
