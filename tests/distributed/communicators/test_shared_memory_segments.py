@@ -120,30 +120,23 @@ def name_of(number: int = 0) -> Path:
 @contextmanager
 def strange(kind: str, folder: Path) -> Iterator[tuple[Path, Path | None]]:
     """A path that no member made, and the file behind it whose bytes must stay as they are."""
-    path, behind = name_of(), None
-    if kind == "elsewhere":
-        path = behind = folder / path.name
-    elif kind == "another name":
-        path = behind = FOLDER / "d5ray-of-somebody"
-    elif kind == "up and down":
-        behind = path
-        path = FOLDER / ".." / "shm" / path.name
-    elif kind == "a link":
-        behind = folder / "precious"
-    else:
-        behind = path
+    own = name_of()
+    path = {
+        "elsewhere": folder / own.name, "another name": FOLDER / "d5ray-of-somebody",
+        "up and down": FOLDER / ".." / "shm" / own.name,
+    }.get(kind, own)  # fmt: skip
+    files = {"up and down": own, "a link": folder / "precious", "a folder": None, "a pipe": None}
+    behind = files.get(kind, path)
+    if behind is not None:
+        behind.write_bytes(b"\1" * (SIZE - (kind == "shorter")))
+        behind.chmod(0o666 if kind == "open to all" else 0o600)
     if kind == "a folder":
-        behind = None
         path.mkdir(0o700)
     elif kind == "a pipe":
-        behind = None
         os.mkfifo(path, 0o600)
-    else:
-        behind.write_bytes(b"\1" * (SIZE if kind != "shorter" else SIZE - 1))
-        behind.chmod(0o666 if kind == "open to all" else 0o600)
-    if kind == "a link":
+    elif kind == "a link":
         path.symlink_to(folder / "precious")
-    if kind == "of another user":
+    elif kind == "of another user":
         os.chown(path, OTHER_USER, OTHER_USER)
     try:
         yield path, behind
@@ -159,18 +152,14 @@ STRANGE = [
 ]  # fmt: skip
 
 
-def skip_without_root(kind: str) -> None:
-    if kind == "of another user" and os.geteuid() != 0:
-        pytest.skip("only root can make a file of another user")
-
-
 @pytest.mark.parametrize("kind", STRANGE)
 def test_only_files_in_the_form_of_members_are_mapped(kind: str, tmp_path: Path) -> None:
     """Whatever path a member names: what is no file of this user and this size is refused, and unchanged.
 
     Nor does cleaning up take it away, though its name says that a dead process made it.
     """
-    skip_without_root(kind)
+    if kind == "of another user" and os.geteuid() != 0:
+        pytest.skip("only root can make a file of another user")
     with strange(kind, tmp_path) as (path, behind):
         before = behind and behind.read_bytes()
         with pytest.raises((ConfigurationError, OSError)):
