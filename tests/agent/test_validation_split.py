@@ -53,12 +53,6 @@ def rows(tables: Any, metric: str, phase: str | None = None) -> list[tuple[int, 
     ]
 
 
-def why(tables: Any) -> str:
-    """The reason for which the training ended, by its event."""
-    (found,) = tables["runs"]["stop_reason"].to_pylist()
-    return str(found)
-
-
 def test_epochs_are_evaluated_on_the_validation_split_and_the_end_on_the_test_split() -> None:
     """Three validations, one test; what is trained is what is trained without the split, to the last bit."""
     tables, parameters = run(DIGITS)
@@ -111,7 +105,8 @@ def test_a_plateau_is_one_of_the_validation_split() -> None:
         DIGITS, events=(d5.events.StopAtPlateau("test_accuracy", patience=1, least_change=0.9),), epochs=5
     )
     assert len(rows(tables, "validation_accuracy")) == 2
-    assert why(tables).startswith("validation_accuracy has not become better")
+    (why,) = tables["runs"]["stop_reason"].to_pylist()
+    assert why.startswith("validation_accuracy has not become better")
 
 
 def test_a_quality_is_measured_on_the_samples_of_the_evaluation() -> None:

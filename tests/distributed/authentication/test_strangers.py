@@ -405,11 +405,6 @@ def test_nonsense_ends_its_connection_alone(
 # -- on the way ----------------------------------------------------------------------------------------------
 
 
-def through(between: Between, address: Address) -> Address:
-    """The address of a service, by way of who stands between."""
-    return replace(address, port=between.port, local="")
-
-
 TURNS = 7
 
 
@@ -419,8 +414,8 @@ def pushed(encrypted: bool) -> tuple[Array, bytes]:
     x = np.random.default_rng(5).standard_normal(3000)
     with closing(Between(server.address.host, server.address.port)) as between:
         client = RemoteServer(
-            [through(between, server.address)], rank=0, elements=len(x), dtype="float64", node=THERE,
-            secret=SECRET, seconds=SECONDS, encrypted=encrypted,
+            [replace(server.address, port=between.port, local="")], rank=0, elements=len(x),
+            dtype="float64", node=THERE, secret=SECRET, seconds=SECONDS, encrypted=encrypted,
         )  # fmt: skip
         try:
             client.begin(x)

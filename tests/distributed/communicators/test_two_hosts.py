@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from d5ray.distributed.communicators import backends
-from d5ray.distributed.group.group import Group, Store
+from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import PeerLost
@@ -65,14 +65,6 @@ def say(**facts: Any) -> None:
     print(json.dumps(facts), flush=True)  # noqa: T201 - a program's output
 
 
-def started(places: list[Host], nodes: str, ends: str, store: Store) -> list[Any]:
-    """Rank r on places[r]."""
-    return [
-        place.start(__file__, str(rank), written(store), place.address, nodes, ends)
-        for rank, place in enumerate(places)
-    ]
-
-
 def finished(processes: list[Any]) -> list[list[dict[str, Any]]]:
     """What each said, line by line."""
     said = []
@@ -95,7 +87,11 @@ def running(nodes: str, backend: str, ends: str) -> Iterator[tuple[list[Host], l
             for place in places:
                 without_offloads(place)
         at = [by_node[node] for node in nodes.split(",")]
-        processes = started(at, nodes, ends, rendezvous.address)
+        store = written(rendezvous.address)
+        processes = [
+            place.start(__file__, str(rank), store, place.address, nodes, ends)
+            for rank, place in enumerate(at)
+        ]
         try:
             first = json.loads(processes[0].stdout.readline())
             assert (first["backend"], first["last"]) == (backend, 999.0 * 6) and first["sent"] > 0

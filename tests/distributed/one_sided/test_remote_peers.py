@@ -161,15 +161,10 @@ def one_after_the_other(courses: Sequence[Course], x: Array) -> Array:
     return x
 
 
-def drawn_graph() -> Topology:
-    """A connected random graph of five."""
-    return d5.topologies.Custom(networkx.connected_watts_strogatz_graph(5, 4, 0.5, seed=4))
-
-
 TOPOLOGIES = {
     "ring": d5.topologies.Ring(5),
     "complete": d5.topologies.Complete(4),
-    "random": drawn_graph(),
+    "random": d5.topologies.Custom(networkx.connected_watts_strogatz_graph(5, 4, 0.5, seed=4)),
     "star": d5.topologies.Star(5),
 }
 PLACES = pytest.mark.parametrize(

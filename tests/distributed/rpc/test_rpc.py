@@ -112,7 +112,8 @@ def test_frames_come_as_they_were_sent(pair: Callable[[], Any], protected: bool)
         def receive() -> None:
             for kind, numbers, payload in sent:
                 frame = taker.receive(MOST)
-                assert frame == (kind, padded(numbers), len(payload))
+                padded = (*numbers, *(0,) * (frames.NUMBERS - len(numbers)))
+                assert frame == (kind, padded, len(payload))
                 into = np.zeros_like(payload)
                 taker.fill(into)
                 assert np.array_equal(into, payload)
@@ -126,11 +127,6 @@ def test_frames_come_as_they_were_sent(pair: Callable[[], Any], protected: bool)
 def streamed(connection: socket.socket) -> FrameStream:
     """Frames over a plain connection."""
     return FrameStream(PlainWire(connection, SECONDS))
-
-
-def padded(numbers: tuple[int, ...]) -> tuple[int, ...]:
-    """As many as every frame has."""
-    return (*numbers, *(0,) * (frames.NUMBERS - len(numbers)))
 
 
 def raw_frame(payload: Bytes, kind: int = ECHO) -> bytes:
@@ -434,13 +430,8 @@ def test_closing_a_service_ends_everything(node: str) -> None:
         assert max(told) - closed < patience(NOTICED_SECONDS)
         with pytest.raises(PeerLost, match="does not answer"):
             connect(served.address, caller(9, node), {}, None, SECONDS)
-        wait_until(lambda: not of_services(), NOTICED_SECONDS)
-
-
-def of_services() -> list[str]:
-    return [
-        thread.name for thread in threading.enumerate() if thread.name in ("d5ray-service", "d5ray-serve")
-    ]
+        names = {"d5ray-service", "d5ray-serve"}
+        wait_until(lambda: names.isdisjoint(thread.name for thread in threading.enumerate()), NOTICED_SECONDS)
 
 
 def may_open_few_files(pipe: Any, few: int) -> None:
