@@ -57,7 +57,8 @@ def request_record(request: Request) -> Record:
     numbers = request.rank, request.sequence, counts_as_bits(request.counts)
     if request.vector is None:
         return Record(PULL, numbers)
-    return Record(PUSH if request.into is None else PUSH_PULL, numbers, _bytes_of(request.vector))
+    vector = np.ascontiguousarray(request.vector).view(np.uint8)
+    return Record(PUSH if request.into is None else PUSH_PULL, numbers, vector)
 
 
 def state_record(shard: Shard) -> Record:
@@ -285,7 +286,3 @@ class _Nowhere:
 
 
 NOWHERE: Final = _Nowhere()
-
-
-def _bytes_of(vector: Array) -> frames.Bytes:
-    return np.ascontiguousarray(vector).view(np.uint8)

@@ -269,7 +269,8 @@ def connect(
     except (OSError, D5Error) as error:
         if wire is not None:
             wire.close()
-        raise PeerLost(None, f"{address.host}:{address.port} does not answer: {_said(error)}") from error
+        said = error.detail if isinstance(error, PeerLost) else str(error)
+        raise PeerLost(None, f"{address.host}:{address.port} does not answer: {said}") from error
     return stream
 
 
@@ -287,7 +288,3 @@ def _reached(address: Address, seconds: float, near: bool) -> socket.socket:
         connection.close()
         raise
     return connection
-
-
-def _said(error: Exception) -> str:
-    return error.detail if isinstance(error, PeerLost) else str(error)
