@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from multiprocessing import active_children
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import wait_until
 
 PATIENCE_SECONDS = 10.0
@@ -34,9 +36,16 @@ def nothing_left() -> Iterator[None]:
         gc.unfreeze()
 
 
-def shared_memory(pid: int | None = None) -> list[str]:
-    """The shared memory that a process (this one) has mapped or open: names, as Linux shows them."""
-    folder = Path(f"/proc/{pid or os.getpid()}")
+@pytest.fixture
+def leaves_nothing() -> Iterator[None]:
+    """For tests after which nothing may be left."""
+    with nothing_left():
+        yield
+
+
+def shared_memory() -> list[str]:
+    """The shared memory that this process has mapped or open: names, as Linux shows them."""
+    folder = Path("/proc/self")
     mapped = [line.split(maxsplit=5)[-1] for line in (folder / "maps").read_text().splitlines()]
     names = [*mapped, *_open_files(folder)]
     return [name for name in names if name.startswith(("/memfd:d5ray", "/dev/shm/"))]

@@ -25,21 +25,16 @@ from d5ray.distributed.topologies.topology import Topology
 from d5ray.distributed.traffic import Traffic
 from d5ray.errors import ConfigurationError, PeerLost
 from tests.conftest import wait_until
-from tests.distributed.leftovers import nothing_left
 from tests.patience import patience
 from tests.together import NOTICED_SECONDS, noticed, together
+
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 Array = np.ndarray[Any, Any]
 SECONDS = patience(30.0)  # the bound of waits that end much earlier
 TOGETHER, APART, MIXED = "aaaaa", "abcde", "ababb"  # the node of each agent
 WHERE = pytest.mark.parametrize("nodes", [TOGETHER, APART], ids=["one node", "a node each"])
 _numbers = itertools.count()
-
-
-@pytest.fixture(autouse=True)
-def leaves_nothing() -> Iterator[None]:
-    with nothing_left():
-        yield
 
 
 def windows(agents: int, size: int = 1001, dtype: str = "float64") -> Array:

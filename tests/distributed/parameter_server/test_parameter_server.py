@@ -36,7 +36,7 @@ from d5ray.errors import AgentError, ConfigurationError, PeerLost
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov
 from d5ray.training.optimizers.optimizer import Optimizer
 from tests.conftest import wait_until
-from tests.distributed.leftovers import nothing_left, shared_memory
+from tests.distributed.leftovers import shared_memory
 from tests.distributed.shards import (
     HERE,
     SECONDS,
@@ -54,14 +54,10 @@ from tests.distributed.shards import (
 from tests.patience import patience
 from tests.together import NOTICED_SECONDS, noticed, together
 
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
 NODES = [HERE, THERE]
 SIZE = 1001  # parameters
-
-
-@pytest.fixture(autouse=True)
-def leaves_nothing() -> Iterator[None]:
-    with nothing_left():
-        yield
 
 
 def start(dtype: str = "float64", size: int = SIZE) -> Array:

@@ -33,19 +33,14 @@ from d5ray.training.optimizers.gradient_descent import SGD, Momentum, Nesterov
 from d5ray.training.optimizers.optimizer import Optimizer
 from tests.conftest import wait_until
 from tests.distributed.elsewhere import elsewhere
-from tests.distributed.leftovers import nothing_left
 from tests.distributed.shards import HERE, SECRET, THERE, Array, Client, resolved, shard_server
 from tests.patience import patience
 from tests.together import together
 
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
+
 SIZE = 1001
 RATE = 2.0**-6  # so that sums of whole numbers are exact
-
-
-@pytest.fixture(autouse=True)
-def leaves_nothing() -> Iterator[None]:
-    with nothing_left():
-        yield
 
 
 class Process:

@@ -34,9 +34,11 @@ from d5ray.distributed.wire.wire import PlainWire, Wire
 from d5ray.errors import AgentError, ConfigurationError, PeerLost
 from tests.conftest import wait_until
 from tests.distributed.elsewhere import elsewhere
-from tests.distributed.leftovers import nothing_left, shared_memory
+from tests.distributed.leftovers import shared_memory
 from tests.patience import patience
 from tests.together import NOTICED_SECONDS, noticed, together
+
+pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 SECRET, ANOTHER = Secret.parse("5e" * 32), Secret.parse("5f" * 32)
 PURPOSE = "echo"
@@ -45,12 +47,6 @@ HERE, THERE = "this node", "another node"
 HEADER_BYTES = 16 + 8 * frames.NUMBERS
 ECHO, SILENCE = 5, 6  # kinds of requests
 SECONDS = patience(20.0)  # the bound of waits that end much earlier
-
-
-@pytest.fixture(autouse=True)
-def leaves_nothing() -> Iterator[None]:
-    with nothing_left():
-        yield
 
 
 def numbered(size: int, seed: int = 0) -> Bytes:
