@@ -300,8 +300,8 @@ def test_the_peer_of_an_agent_with_nan_loss_ends_with_peer_lost(start: Start, hu
     assert time.monotonic() - begin < TIMEOUT_SECONDS / 2
 
 
-class FailsAt(DistributedOptimizer):
-    """Allreduce SGD whose step raises on one agent."""
+class FailsAt(Drawing):
+    """One whose step raises on one agent."""
 
     def __init__(self, rank: int, step: int, error: Exception) -> None:
         self.rank = rank
@@ -311,9 +311,7 @@ class FailsAt(DistributedOptimizer):
     def step(self, batch: Batch) -> None:
         if (self.communication.rank, batch.step) == (self.rank, self.at):
             raise self.error
-        gradient = self.gradient(batch)
-        self.communication.allreduce(gradient, "mean")
-        self.apply(gradient)
+        super().step(batch)
 
 
 def test_an_exception_in_step_ends_with_its_traceback(start: Start, hundred: Dataset) -> None:
