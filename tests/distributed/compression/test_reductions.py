@@ -65,11 +65,7 @@ def flat(n: int) -> tuple[Slot, ...]:
 
 
 def mean_of(
-    groups: Former,
-    reduction: Reduction,
-    given: Array,
-    slots: Sequence[Slot] | None = None,
-    backend: str = "reference",
+    groups: Former, reduction: Reduction, given: Array, slots: Sequence[Slot] | None = None
 ) -> list[Reduced]:
     """One mean over the rows of `given` (members, n); what each member got."""
     size, n = given.shape
@@ -81,7 +77,7 @@ def mean_of(
         np.testing.assert_array_equal(vector, given[member.rank])
         return reduced
 
-    return on_all(groups.members(backend, size), call)
+    return on_all(groups.members("reference", size), call)
 
 
 def normal(size: int, n: int, seed: int = 3) -> Array:

@@ -236,8 +236,8 @@ def service(serve: Callable[[Connection], None] = echo) -> Iterator[Service]:
         made.close()
 
 
-def caller(rank: int, node: str = HERE, secret: Secret = SECRET, purpose: str = PURPOSE) -> Caller:
-    return Caller(secret, purpose, rank, node)
+def caller(rank: int, node: str = HERE) -> Caller:
+    return Caller(SECRET, PURPOSE, rank, node)
 
 
 @contextmanager
