@@ -1,10 +1,10 @@
 """What every distributed optimizer keeps beside its recursion: it is data, on any array and communicator"""
 
-import itertools
 import math
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, final
 
@@ -16,10 +16,6 @@ import torch
 import d5ray as d5
 from d5ray.compression import QSGD, TopK
 from d5ray.distributed.buffers import LocalBuffers, SynchronizedBuffers
-from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.group.group import Group
-from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.requirements import check_topology
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_view
@@ -47,6 +43,7 @@ from d5ray.optimizers import (
     StochasticGradientPush,
 )
 from d5ray.topologies import Complete, Custom, DirectedRing, Exponential, OnePeerExponential, Ring, Star
+from tests.distributed.forming import Former
 from tests.distributed.quadratic import (
     SIZE,
     Array,
@@ -58,7 +55,6 @@ from tests.distributed.quadratic import (
     train,
     zeros,
 )
-from tests.together import together
 
 Rule = d5.DistributedOptimizer
 RULES: list[Callable[[], Rule]] = [
@@ -71,31 +67,11 @@ RULES: list[Callable[[], Rule]] = [
 ]  # fmt: skip
 every_rule = pytest.mark.parametrize("make", RULES, ids=lambda make: type(make()).__name__)
 AGENTS = 5
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def rendezvous() -> Iterator[Rendezvous]:
-    made = Rendezvous()
-    yield made
-    made.close()
 
 
 @every_rule
-def test_any_array_and_communicator_gives_the_same(make: Callable[[], Rule], rendezvous: Rendezvous) -> None:
+def test_any_array_and_communicator_gives_the_same(make: Callable[[], Rule], groups: Former) -> None:
     """Five agents with momentum: tensors as arrays, and real communicators but for the order of sums."""
-
-    def forming(backend: str) -> Any:
-        def form(topology: d5.Topology) -> list[Communicator]:
-            name = f"rules-{next(_numbers)}"
-
-            def join(rank: int) -> Communicator:
-                group = Group(name, 0, rank, topology.agents, rendezvous.address, timeout_seconds=30.0)
-                return backends.join(backend, group, topology)
-
-            return together(join, topology.agents)
-
-        return form
 
     def watch(optimizer: Any) -> Any:
         assert optimizer.x is optimizer._executor.parameters
@@ -109,7 +85,8 @@ def test_any_array_and_communicator_gives_the_same(make: Callable[[], Rule], ren
     )
     expected = course(make(), *given)
     found = [course(make(), *given, watch=watch, array=torch.from_numpy)]
-    found += [course(make(), *given, watch=watch, form=forming(each)) for each in ("shared_memory", "socket")]
+    for backend in ("shared_memory", "socket"):
+        found.append(course(make(), *given, watch=watch, form=partial(groups.form, backend)))
     for each in found:
         np.testing.assert_allclose(each, expected, rtol=1e-12, atol=1e-13)
 
