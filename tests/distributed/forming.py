@@ -39,12 +39,12 @@ class Former:
         timeout_seconds: float = LONG_SECONDS,
         *,
         encrypted: bool = False,
+        nodes: tuple[str, ...] = (),
     ) -> list[Communicator]:
         """A new group, by rank; a hierarchical one has the second half of its members on another node."""
         name = f"group-{next(_numbers)}"
         graph = Complete(topology) if isinstance(topology, int) else topology
         size = graph.agents
-        nodes: tuple[str, ...] = ()
         if backend == "hierarchical":
             nodes = ("first",) * (size - size // 2) + ("second",) * (size // 2)
         store = self.rendezvous.address

@@ -13,11 +13,8 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.distributed.communicators import backends
-from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.simple.solo import Absent
 from d5ray.distributed.group.group import Group, Store
-from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.one_sided.peers import MOST_ARRAYS, PeerMessage, PeerOperation
 from d5ray.distributed.one_sided.remote_peers import OUTBOX_MESSAGES, RemotePeers
 from d5ray.distributed.rpc.dtypes import numpy_dtype
@@ -25,6 +22,7 @@ from d5ray.distributed.topologies.topology import Topology
 from d5ray.distributed.traffic import Traffic
 from d5ray.errors import ConfigurationError, PeerLost
 from tests.conftest import wait_until
+from tests.distributed.forming import former
 from tests.patience import patience
 from tests.together import NOTICED_SECONDS, noticed, together
 
@@ -34,7 +32,6 @@ Array = np.ndarray[Any, Any]
 SECONDS = patience(30.0)  # the bound of waits that end much earlier
 TOGETHER, APART, MIXED = "aaaaa", "abcde", "ababb"  # the node of each agent
 WHERE = pytest.mark.parametrize("nodes", [TOGETHER, APART], ids=["one node", "a node each"])
-_numbers = itertools.count()
 
 
 def windows(agents: int, size: int = 1001, dtype: str = "float64") -> Array:
@@ -44,34 +41,21 @@ def windows(agents: int, size: int = 1001, dtype: str = "float64") -> Array:
 
 @contextmanager
 def met(
-    topology: Topology,
-    nodes: str = TOGETHER,
-    x: Array | None = None,
-    seconds: float = SECONDS,
-    name: str | None = None,
+    topology: Topology, nodes: str = TOGETHER, x: Array | None = None, seconds: float = SECONDS
 ) -> Iterator[list[RemotePeers]]:
     """The peers of agents over sockets, whose windows begin with the rows of x (agents, n)."""
     size = topology.agents
     begin = windows(size) if x is None else x
-    rendezvous = Rendezvous()
-    name = name or f"peers-{next(_numbers)}"
-    groups = [
-        Group(name, 0, rank, size, rendezvous.address, timeout_seconds=seconds, nodes=tuple(nodes[:size]))
-        for rank in range(size)
-    ]
-    members: list[Communicator] = []
     made: list[RemotePeers] = []
-    try:
-        members += together(lambda rank: backends.join("socket", groups[rank], topology), size)
-        made += together(lambda rank: RemotePeers(begin[rank].copy(), members[rank]), size)
-        yield list(made)
-    finally:
-        for one in made:
-            one.close()
-        for member in members:
-            member.close()
-        made.clear()
-        rendezvous.close()
+    with former() as groups:
+        members = groups.form("socket", topology, seconds, encrypted=True, nodes=tuple(nodes[:size]))
+        try:
+            made += together(lambda rank: RemotePeers(begin[rank].copy(), members[rank]), size)
+            yield list(made)
+        finally:
+            for one in made:
+                one.close()
+            made.clear()
 
 
 def read(peers: RemotePeers) -> Array:
@@ -472,7 +456,7 @@ def test_who_comes_late_is_reached_like_the_others() -> None:
     """An agent is gone; another takes its rank, in a group of a later epoch, knowing the others' addresses;
     once they are told its own, both sides average and write messages, in numbers that begin anew."""
     x = windows(3)
-    with met(d5.topologies.Complete(3), "aab", x, name="before") as group:
+    with met(d5.topologies.Complete(3), "aab", x) as group:
         group[1].send(0, np.array([1.0]))
         group[1].drain()
         group[1].close()
