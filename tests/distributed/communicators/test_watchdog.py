@@ -9,23 +9,21 @@ from d5ray.distributed.communicators.agreement.call_signature import Signature
 from d5ray.distributed.communicators.agreement.watchdog import LOOK_SECONDS, Watchdog
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.membership import Membership
-from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.errors import ConfigurationError, PeerLost
+from tests.distributed.forming import Former
 from tests.patience import patience
 
 SUM = Signature("allreduce", "sum", "float32", 4)
 
 
 @pytest.fixture
-def watchdog() -> Iterator[Watchdog]:
+def watchdog(groups: Former) -> Iterator[Watchdog]:
     """That of the second of three members, which are the agents 0, 2 and 5 of a run."""
-    rendezvous = Rendezvous()
-    membership = Membership(Group("g", 0, 1, 3, rendezvous.address, agents=(0, 2, 5)))
+    membership = Membership(Group("three", 0, 1, 3, groups.rendezvous.address, agents=(0, 2, 5)))
     made = Watchdog(membership)
     yield made
     made.close()
     membership.leave()
-    rendezvous.close()
 
 
 def test_a_member_says_for_which_agents_it_waits_and_in_what(watchdog: Watchdog) -> None:
@@ -39,10 +37,10 @@ def test_a_member_says_for_which_agents_it_waits_and_in_what(watchdog: Watchdog)
     assert watchdog.waits() == []
 
 
-def test_a_member_that_tells_late_what_it_calls_is_still_compared() -> None:
+def test_a_member_that_tells_late_what_it_calls_is_still_compared(groups: Former) -> None:
     """One compares and finds nobody; the other tells of another call afterwards: both get the error."""
-    rendezvous = Rendezvous()
-    first, second = (Membership(Group("g", 0, rank, 2, rendezvous.address)) for rank in (0, 1))
+    store = groups.rendezvous.address
+    first, second = (Membership(Group("two", 0, rank, 2, store)) for rank in (0, 1))
     watchdog = Watchdog(first)
     with watchdog.watching(SUM):
         assert Signature.unpack(second.take("waits in/1/0")) == SUM  # it has told, and compares
@@ -54,4 +52,3 @@ def test_a_member_that_tells_late_what_it_calls_is_still_compared() -> None:
     watchdog.close()
     for member in (first, second):
         member.leave()
-    rendezvous.close()
