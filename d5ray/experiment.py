@@ -18,7 +18,7 @@ from d5ray.checks import (
     check_options,
     wrong_kind,
 )
-from d5ray.distributed.communicators.backends import check_for_agents
+from d5ray.distributed.communicators.backends import check_backend
 from d5ray.distributed.group.late_agents import Late, check_joining, check_late
 from d5ray.distributed.model_parallelism import ModelParallelism, sized
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
@@ -358,7 +358,7 @@ class Experiment:
         topology, agents = sized(self.mesh, self.topology, self.agents)
         self._put(topology=topology, agents=agents)
         check_topology(topology, self.distributed_optimizer.needs, type(self.distributed).__name__)
-        check_for_agents(self.communicator)
+        check_backend(self.communicator)
         check_number("cpus_per_agent", self.cpus_per_agent, low=0.0, low_included=True, high=MOST_CPUS)
         if self.gpus_per_agent is not None:
             check_number("gpus_per_agent", self.gpus_per_agent, low=0.0, low_included=True, high=MOST_GPUS)

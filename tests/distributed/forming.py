@@ -16,6 +16,7 @@ from d5ray.distributed.simulation.communicator import SimulatedNetwork
 from d5ray.distributed.simulation.links import UniformLinks, Wires
 from d5ray.distributed.topologies.topology import Complete, Topology
 from d5ray.distributed.wire.secret import Secret
+from tests.distributed.communicators.reference import Reference
 from tests.distributed.on_gpus import OnGPUs
 from tests.patience import patience
 from tests.together import T, together
@@ -59,10 +60,8 @@ class Former:
         if backend == "simulated":
             network = SimulatedNetwork(VirtualClock(), Wires(UniformLinks()))
             members = [network.join(group, graph, range(size)) for group in groups]
-        elif backend == "nccl":
-            members = together(lambda rank: OnGPUs(groups[rank], graph), size)
         else:
-            members = together(lambda rank: backends.join(backend, groups[rank], graph), size)
+            members = together(lambda rank: join(backend, groups[rank], graph), size)
         self._made.append(members)
         return members
 
@@ -81,6 +80,12 @@ class Former:
             if isinstance(clock := group[0].scheduler, VirtualClock):
                 clock.close()
         self.rendezvous.close()
+
+
+def join(backend: str, group: Group, topology: Topology) -> Communicator:
+    """This member's communicator, of those that tests have beside the others, too."""
+    made = {"nccl": OnGPUs, "reference": Reference}.get(backend)
+    return backends.join(backend, group, topology) if made is None else made(group, topology)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.distributed.communicators.communicator import Communicator
-from d5ray.distributed.communicators.simple.reference import Reference
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.topology import Topology
@@ -19,6 +18,7 @@ from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.slots import Slot
 from d5ray.training.batches.batch import Batch
 from d5ray.training.optimizers.optimizer import Optimizer
+from tests.distributed.communicators.reference import Reference
 from tests.together import T, together
 
 Array = np.ndarray[Any, Any]

@@ -15,7 +15,6 @@ BACKENDS = {  # imported when asked for
     "socket": ("d5ray.distributed.communicators.socket.communicator", "Sockets"),
     "hierarchical": ("d5ray.distributed.communicators.hierarchical", "Hierarchical"),
     "nccl": ("d5ray.distributed.communicators.nccl.communicator", "NCCL"),
-    "reference": ("d5ray.distributed.communicators.simple.reference", "Reference"),
 }
 
 
@@ -30,16 +29,6 @@ def check_backend(name: str) -> None:
     elif name != "auto" and name not in BACKENDS:
         raise ConfigurationError(
             f"there is no communicator named {name!r}: {nearest(name, ['auto', *BACKENDS])}"
-        )
-
-
-def check_for_agents(name: str) -> None:
-    """`check_backend` for agents, which are processes."""
-    check_backend(name)
-    if name == "reference":
-        raise ConfigurationError(
-            "the communicator 'reference' joins threads of one process, but agents are processes: choose "
-            "'auto', 'shared_memory' or 'socket'"
         )
 
 

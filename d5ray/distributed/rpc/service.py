@@ -269,8 +269,8 @@ def connect(
     except (OSError, D5Error) as error:
         if wire is not None:
             wire.close()
-        said = error.detail if isinstance(error, PeerLost) else str(error)
-        raise PeerLost(None, f"{address.host}:{address.port} does not answer: {said}") from error
+        why = error.detail if isinstance(error, PeerLost) else str(error)
+        raise PeerLost(None, f"{address.host}:{address.port} does not answer: {why}") from error
     return stream
 
 

@@ -18,7 +18,7 @@ from d5ray.actors.remote import END_SECONDS, SETUP_SECONDS, spawned
 from d5ray.actors.session import session
 from d5ray.actors.shipping import ship
 from d5ray.checks import check_count, check_number
-from d5ray.distributed.communicators.backends import check_for_agents
+from d5ray.distributed.communicators.backends import check_backend
 from d5ray.distributed.model_parallelism import Parameters
 from d5ray.errors import AgentError, ConfigurationError, D5Error, PeerLost, first_line, nearest
 from d5ray.kits.parallel.executors import piece_executor_by_name
@@ -77,7 +77,7 @@ def deploy(
     the cluster cannot place the executors or does not answer. After an error nothing is left running.
     """
     check_count("threads", threads)
-    check_for_agents(communicator)
+    check_backend(communicator)
     for name, value in (("timeout_seconds", timeout_seconds), ("pass_seconds", pass_seconds)):
         check_number(name, value, low=0.0, low_included=False)
     check_number("cpus_per_executor", cpus_per_executor, low=0.0, low_included=True)

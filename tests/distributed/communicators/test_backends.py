@@ -47,7 +47,7 @@ def test_a_group_of_one_is_solo_whatever_the_name(name: str) -> None:
     ("name", "end"),
     [
         ("sock", "did you mean 'socket'?"),
-        ("carrier pigeon", "known: auto, hierarchical, nccl, reference, shared_memory, socket"),
+        ("carrier pigeon", "known: auto, hierarchical, nccl, shared_memory, socket"),
     ],
 )
 def test_an_unknown_backend_is_answered_with_the_nearest(name: str, end: str) -> None:
@@ -83,13 +83,6 @@ def test_the_backend_follows_from_where_the_members_are(
 ) -> None:
     """One node, a node each, some nodes with several, a GPU each."""
     assert backends.chosen(Group("g", 0, 0, 3, nodes=nodes, device=device)) == backend
-
-
-def test_an_experiment_cannot_name_the_oracle() -> None:
-    """Its agents are processes, the oracle's members are threads of one."""
-    with pytest.raises(ConfigurationError, match="'reference' joins threads of one process"):
-        backends.check_for_agents("reference")
-    backends.check_for_agents("hierarchical")
 
 
 # -- alone -----------------------------------------------------------------------------------------------

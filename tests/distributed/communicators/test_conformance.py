@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from d5ray.distributed.communicators import backends
 from d5ray.distributed.communicators.communicator import MAX_TAG, Communicator
 from d5ray.distributed.communicators.shared_memory.arena import CELLS, MAX_CELL_BYTES
 from d5ray.distributed.communicators.socket.transfer import INLINE_BYTES
@@ -17,7 +16,7 @@ from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete, Ring, Topology
 from d5ray.errors import ConfigurationError, PeerLost
 from tests.distributed.communicators.programs import perform, place, program
-from tests.distributed.forming import Former, on_all
+from tests.distributed.forming import Former, join, on_all
 from tests.together import noticed
 
 Array = np.ndarray[Any, Any]
@@ -467,9 +466,9 @@ def test_a_failure_that_one_member_tells_ends_the_waits_of_all(groups: Former, b
 def test_a_topology_of_another_size_is_refused(groups: Former, backend: str) -> None:
     """A ring of four for a group of two."""
     with pytest.raises(ConfigurationError, match=r"has 4 agents.*has 2 members"):
-        backends.join(backend, Group("x", 0, 0, 2, groups.rendezvous.address, nodes=("a", "b")), Ring(4))
+        join(backend, Group("x", 0, 0, 2, groups.rendezvous.address, nodes=("a", "b")), Ring(4))
     with pytest.raises(ConfigurationError, match="rank 2 is not in a group of 2"):
-        backends.join(backend, Group("x", 0, 2, 2, groups.rendezvous.address), Complete(2))
+        join(backend, Group("x", 0, 2, 2, groups.rendezvous.address), Complete(2))
 
 
 @pytest.mark.full
@@ -478,7 +477,7 @@ def test_a_member_that_never_comes_is_not_waited_for_for_ever(groups: Former, ba
     """Joining ends with `PeerLost` after the group's time-out."""
     lonely = Group("lonely", 0, 0, 2, groups.rendezvous.address, timeout_seconds=1.0, nodes=NODES[backend])
     with noticed(), pytest.raises(PeerLost):
-        backends.join(backend, lonely, Complete(2))
+        join(backend, lonely, Complete(2))
 
 
 @pytest.mark.full

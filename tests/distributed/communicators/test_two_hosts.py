@@ -88,7 +88,7 @@ def running(nodes: str, backend: str, ends: str) -> Iterator[tuple[list[Host], l
                 without_offloads(place)
         at = [by_node[node] for node in nodes.split(",")]
         store = written(rendezvous.address)
-        processes = [
+        processes: list[Any] = [
             place.start(__file__, str(rank), store, place.address, nodes, ends)
             for rank, place in enumerate(at)
         ]

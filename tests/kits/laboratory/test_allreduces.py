@@ -38,6 +38,7 @@ def in_threads(backend: str, problem: AllreduceProblem, ranks: int) -> list[Prob
             )
             assert members[rank].prepare().keys() <= {f"{backend}[{ranks}]_communicator"}
             found[rank] = members[rank].measure(problem, 0.0, 1.0)
+            members[rank]._world.communicator.close()
 
         threads = [threading.Thread(target=work, args=(rank,)) for rank in range(ranks)]
         for thread in threads:
@@ -50,10 +51,10 @@ def in_threads(backend: str, problem: AllreduceProblem, ranks: int) -> list[Prob
 def test_every_rank_has_rows_of_its_times_and_of_the_array_s_bytes_a_second() -> None:
     """Scope, level and repetition as tables want them; the rates follow from the times."""
     problem = AllreduceProblem(1000, 2)
-    for rank, timing in enumerate(in_threads("reference", problem, 2)):
+    for rank, timing in enumerate(in_threads("socket", problem, 2)):
         rows: list[dict[str, Any]] = pa.Table.from_batches(timing.rows, SAMPLES).to_pylist()
         assert {(row["scope"], row["level"], row["rep"], row["rank"]) for row in rows} == {
-            ("reference[2] 1000 floats", 3, 3, rank)
+            ("socket[2] 1000 floats", 3, 3, rank)
         }
         times = [row["value"] for row in rows if row["metric"] == "allreduce_time"]
         rates = [row["value"] for row in rows if row["metric"] == "byte_rate"]

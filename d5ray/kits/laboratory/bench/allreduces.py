@@ -15,7 +15,7 @@ from d5ray.ops.counting.measurable import described
 
 # Elements of float32: github.com/baidu-research/DeepBench, code/kernels/all_reduce_problems.h (Apache 2.0).
 DEEPBENCH: Final = (100_000, 3_097_600, 4_194_304, 6_553_600, 16_777_217, 38_360_000, 64_500_000)
-FOR_AGENTS: Final = tuple(name for name in BACKENDS if name != "reference")
+FOR_AGENTS: Final = tuple(BACKENDS)
 MOST_ELEMENTS, MOST_AGENTS = 1 << 34, 1024
 JOIN_SECONDS: Final = 120.0
 
