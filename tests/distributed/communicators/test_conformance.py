@@ -563,7 +563,7 @@ def test_who_has_left_is_told_so(groups: Former, backend: str) -> None:
         on_all(groups.form(backend, 2), work)
 
 
-@pytest.mark.parametrize("backend", [*PROCESS_BACKENDS, "simulated"])
+@pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_who_finishes_early_does_not_disturb_the_others(groups: Former, backend: str) -> None:
     """Each leaves as soon as its last operation is done; nobody misses anything, ten times."""
     rows = np.random.default_rng(0).integers(-9, 9, (4, INLINE_BYTES)).astype(np.float32)

@@ -323,3 +323,22 @@ def test_a_silent_member_is_lost_after_the_time_out_in_virtual_time(form: Form, 
 
     assert on_all(form(2, timeout=600.0), work) == pytest.approx([601.0, 1000.0])
     assert time.monotonic() - begin < 5.0
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_a_collective_that_all_joined_is_complete_though_one_leaves_right_after_it(
+    form: Form, size: int
+) -> None:
+    """Everyone has the sum; only the next call finds that a peer is gone."""
+
+    def work(member: Communicator) -> tuple[float, int | None]:
+        array = np.array([float(member.rank)])
+        member.allreduce(array)
+        if member.rank == 0:
+            member.close()
+            return float(array[0]), 0
+        with pytest.raises(PeerLost) as raised:
+            member.barrier()
+        return float(array[0]), raised.value.rank
+
+    assert on_all(form(size), work) == [(sum(range(size)), 0)] * size
