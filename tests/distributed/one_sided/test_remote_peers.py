@@ -346,6 +346,17 @@ def test_who_has_closed_is_gone_and_nothing_happens_to_the_windows(nodes: str, l
         np.testing.assert_array_equal(read(group[other]), (x[one] + x[other]) * 0.5)
 
 
+def test_in_the_place_of_who_is_gone_stand_its_neighbours() -> None:
+    """On a ring of five: without 1, then without 2, then 3, agent 0 sends to the next ones that are there."""
+    with met(d5.topologies.Ring(5)) as group:
+        found = [group[0].neighbors()]
+        for rank in (1, 2, 3):
+            group[rank].close()
+            group[0].average(rank)
+            found.append(group[0].neighbors())
+        assert found == [(1, 4), (2, 4), (3, 4), (4,)]
+
+
 @WHERE
 def test_letters_to_who_is_gone_come_back(nodes: str) -> None:
     """Marked, with their arrays and numbers, in order; nobody waits for it; messages to others arrive."""
