@@ -1,14 +1,9 @@
 """What jobs share whose contenders are processes outside Ray, with interleaved timing of several sides"""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from d5ray.checks import check_count, check_number
-from d5ray.kits.laboratory.comparisons import processes
 from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
-
-if TYPE_CHECKING:
-    from d5ray.actors.session.session import Session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,9 +13,8 @@ class InterleavedTiming(SideBySide):
     seconds: float = 1.0
     threads: int = 1
 
+    cpus = 0  # outside Ray
+
     def check(self) -> None:
         check_count("threads", self.threads, 1)
         check_number("seconds", self.seconds, low=0.0, low_included=False)
-
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        return processes.without_ray(address)

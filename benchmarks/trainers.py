@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from benchmarks.step_times import StepTimes
 from d5ray.distributed.optimizers.local_sgd import LocalSGD
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
+from d5ray.kits.laboratory.jobs.trainings import accuracy_now
 from d5ray.metrics.definitions.catalogue import StepTime, TestAccuracy, Throughput, TrainingLoss
 from d5ray.training.events.event import Event
 
 if TYPE_CHECKING:
     from benchmarks.torch_loops import Trained
-    from d5ray.agent.training_agent import TrainingAgent
 
 HASHED_AS = "d5ray.recipes.trainers"  # where the first runs knew it
 
@@ -44,9 +44,6 @@ class Agents(Contender[StepTimes]):
         how = " apart" * self.apart + " with events" * bool(self.events)
         return f"d5ray{by}{how}[{self.processes}]"
 
-    def missing(self) -> str:
-        return ""
-
     def measure(self, job: StepTimes, folder: Path) -> list[RankSeries]:
         from d5ray.actors.calls import CALL_SECONDS, get  # noqa: PLC0415 - imports Ray
         from d5ray.actors.launch import launch  # noqa: PLC0415 - imports Ray
@@ -58,7 +55,7 @@ class Agents(Contender[StepTimes]):
             experiment = replace(experiment, distributed=LocalSGD(period=job.all_steps + 1))
         with launch(experiment, quiet=True, root=folder) as group:
             group.train(job.all_steps, progress=False)
-            evaluating = [agent.__ray_call__.remote(_accuracy) for agent in group.agents]
+            evaluating = [agent.__ray_call__.remote(accuracy_now) for agent in group.agents]
             accuracies = get(evaluating, CALL_SECONDS, "evaluate")
             samples = group.metrics()
         return of_steps(samples, job.warmup_steps) + _of_evaluations(accuracies)
@@ -74,9 +71,6 @@ class HandWritten(Contender[StepTimes]):
     @property
     def name(self) -> str:
         return "pytorch[1]"
-
-    def missing(self) -> str:
-        return ""
 
     def measure(self, job: StepTimes, folder: Path) -> list[RankSeries]:
         from benchmarks.torch_loops import HandWrittenLoop  # noqa: PLC0415 - imports torch
@@ -100,9 +94,6 @@ class DataParallel(Contender[StepTimes]):
     @property
     def name(self) -> str:
         return f"ddp[{self.processes}]"
-
-    def missing(self) -> str:
-        return ""
 
     def measure(self, job: StepTimes, folder: Path) -> list[RankSeries]:
         from benchmarks.torch_loops import DistributedDataParallelLoop  # noqa: PLC0415 - imports torch
@@ -144,12 +135,6 @@ class RayTrain(Contender[StepTimes]):
         with spawned(TorchTrainerHost, [()], cpus=0.0) as hosts:
             training = hosts[0].train.remote(job.task, self.processes, job.all_steps, str(folder))
             return _of_loops(get([training], TRAINING_SECONDS, "train")[0], job)
-
-
-def _accuracy(agent: "TrainingAgent") -> float:
-    """On the test split, with the agent's own parameters as they are now."""
-    test = agent.data.dataset.test
-    return float(agent.executor.evaluate(test.inputs, test.labels).accuracy)
 
 
 def of_steps(samples: pa.Table, warmup: int) -> list[RankSeries]:

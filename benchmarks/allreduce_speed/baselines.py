@@ -31,9 +31,6 @@ class ThroughD5ray(Contender[AllreduceTimes]):
     def name(self) -> str:
         return f"d5ray {self.backend}[{self.processes}]"
 
-    def missing(self) -> str:
-        return ""
-
     def measure(self, job: AllreduceTimes, folder: Path) -> list[RankSeries]:
         with closing(Rendezvous()) as rendezvous:
             world = partial(worlds.join, self.backend, size=self.processes, store=rendezvous.address)
@@ -52,9 +49,6 @@ class ThroughTorch(Contender[AllreduceTimes]):
     @property
     def name(self) -> str:
         return f"torch gloo[{self.processes}]"
-
-    def missing(self) -> str:
-        return ""
 
     def measure(self, job: AllreduceTimes, folder: Path) -> list[RankSeries]:
         from benchmarks.allreduce_speed.torch_group import TorchWorld  # noqa: PLC0415 - imports torch

@@ -2,20 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from benchmarks.sizes import check_sizes, elements_of
 from d5ray.checks import check_number
 from d5ray.errors import AgentError
-from d5ray.kits.laboratory.comparisons import processes
 from d5ray.kits.laboratory.comparisons.contenders import RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
 from d5ray.kits.laboratory.comparisons.timing import Times, timed
 from d5ray.kits.laboratory.jobs.worlds import ReducingGroup
 from d5ray.kits.laboratory.metrics.exchanges import ALLREDUCE_TIME
-
-if TYPE_CHECKING:
-    from d5ray.actors.session.session import Session
 
 HASHED_AS = "d5ray.recipes.allreduce_times"  # where the first runs knew it
 
@@ -34,6 +30,8 @@ class AllreduceTimes(SideBySide):
     sizes: tuple[str, ...]
     seconds: float = 0.15
 
+    cpus = 0  # outside Ray
+
     def check(self) -> None:
         check_sizes(self.sizes)
         check_number("seconds", self.seconds, low=0.0, low_included=False)
@@ -49,9 +47,6 @@ class AllreduceTimes(SideBySide):
     def work(self, world: Callable[[int], ReducingGroup], size: int) -> "Reductions":
         """What the members of a group of this size do."""
         return Reductions(world, size, self.sizes, self.seconds)
-
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        return processes.without_ray(address)
 
 
 @final

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import ClassVar, final
 
 from benchmarks.allreduce_speed.job import GROUP_SECONDS, AllreduceTimes
-from d5ray.kits.laboratory.comparisons import processes
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
 from d5ray.kits.laboratory.jobs import slow_network
 from d5ray.kits.laboratory.jobs.averaging import Averaging
@@ -38,12 +37,7 @@ class OnHosts(Contender[AllreduceTimes]):
     def measure(self, job: AllreduceTimes, folder: Path) -> list[RankSeries]:
         with slow_network.limited(self.processes, 1000 * self.gigabits) as hosts:
             work = job.work(self.world(tuple(hosts), folder), self.processes)
-
-            def commands(folder: Path, ranks: int) -> list[processes.Command]:
-                plain = processes.plain(folder, ranks)
-                return [[*host.prefix, *command] for host, command in zip(hosts, plain, strict=True)]
-
-            return job.series(processes.measured(work, folder, self.processes, GROUP_SECONDS, commands))
+            return job.series(slow_network.measured(work, folder, hosts, GROUP_SECONDS))
 
 
 @final

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from benchmarks.microbatch_speed.metrics import STEP_PEAK_MEMORY
 from d5ray.checks import check_count, check_share
@@ -12,9 +12,6 @@ from d5ray.kits.laboratory.comparisons import processes
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
 from d5ray.metrics.definitions.catalogue import StepTime
-
-if TYPE_CHECKING:
-    from d5ray.actors.session.session import Session
 
 HASHED_AS = "d5ray.recipes.microbatch_steps"  # where the first runs knew it
 
@@ -41,6 +38,8 @@ class MicrobatchSteps(SideBySide):
     steps: int = 3
     threads: int = 1
 
+    cpus = 0  # outside Ray
+
     def check(self) -> None:
         for name in ("batch_size", "steps", "threads"):
             check_count(name, getattr(self, name), 1)
@@ -55,9 +54,6 @@ class MicrobatchSteps(SideBySide):
                 raise ConfigurationError(
                     f"sizes has {size}, and the batch {self.batch_size} samples: a micro-batch is smaller"
                 )
-
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        return processes.without_ray(address)
 
 
 @cache
@@ -104,9 +100,6 @@ class WholeBatches(Contender[MicrobatchSteps]):
     def name(self) -> str:
         return "whole[1]"
 
-    def missing(self) -> str:
-        return ""
-
     def measure(self, job: MicrobatchSteps, folder: Path) -> list[RankSeries]:
         return _measured(job, job.batch_size, folder)
 
@@ -121,9 +114,6 @@ class InMicroBatches(Contender[MicrobatchSteps]):
     @property
     def name(self) -> str:
         return "micro[1]"
-
-    def missing(self) -> str:
-        return ""
 
     def measure(self, job: MicrobatchSteps, folder: Path) -> list[RankSeries]:
         return _measured(job, chosen_size(job), folder)

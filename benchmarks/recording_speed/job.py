@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, perf_counter_ns
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 
@@ -23,9 +23,6 @@ from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.recorder import Recorder, StepFrame
 from d5ray.metrics.record.store import RunWriter
 from d5ray.metrics.statistics.sequential_stopping import StoppingRule
-
-if TYPE_CHECKING:
-    from d5ray.actors.session.session import Session
 
 HASHED_AS = "d5ray.recipes.recordings"  # where the first runs knew it
 
@@ -50,6 +47,8 @@ class Recordings(SideBySide):
     rows: int = 10_000_000
     seconds: float = 5.0
 
+    cpus = 0  # outside Ray
+
     def check(self) -> None:
         for name in ("steps", "rows"):
             check_count(name, getattr(self, name), 1)
@@ -59,9 +58,6 @@ class Recordings(SideBySide):
                 raise ConfigurationError(
                     f"comparisons has {contender!r}: it must be Values(), Store() or Query()"
                 )
-
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        return processes.without_ray(address)
 
     @property
     def rule(self) -> StoppingRule:
@@ -74,9 +70,6 @@ class Recording(Contender[Recordings], ABC):
     """One part of the way of a value, in a process of its own."""
 
     processes: int = 1
-
-    def missing(self) -> str:
-        return ""
 
     def times(self, work: Callable[[int], Times], folder: Path) -> Times:
         """What the one process measured."""

@@ -111,9 +111,6 @@ class Start(Contender[Recoveries]):
     def name(self) -> str:
         return "start[1]"
 
-    def missing(self) -> str:
-        return ""
-
     def measure(self, job: Recoveries, folder: Path) -> list[RankSeries]:
         from benchmarks.recovery_speed.ray_train import ImportsTorch  # noqa: PLC0415 - imports Ray
         from d5ray.actors.calls import get  # noqa: PLC0415 - imports Ray

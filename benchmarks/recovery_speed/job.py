@@ -82,9 +82,6 @@ class AgentsAgain(Contender[Recoveries]):
     def name(self) -> str:
         return f"d5ray {self.on_failure}[{self.processes}]"
 
-    def missing(self) -> str:
-        return ""
-
     def measure(self, job: Recoveries, folder: Path) -> list[RankSeries]:
         from d5ray.actors.launch import launch  # noqa: PLC0415 - imports Ray
 

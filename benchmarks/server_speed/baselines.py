@@ -42,9 +42,6 @@ class ThroughD5ray(Contender[ServerUpdates]):
     def name(self) -> str:
         return f"d5ray[{self.processes}]"
 
-    def missing(self) -> str:
-        return ""
-
     def measure(self, job: ServerUpdates, folder: Path) -> list[RankSeries]:
         from benchmarks.server_speed.pushing_agents import LEARNING_RATE, Pusher  # noqa: PLC0415 - as above
         from d5ray.actors.remote import spawned  # noqa: PLC0415 - imports Ray
@@ -98,9 +95,6 @@ class AsDocumented(Contender[ServerUpdates]):
     def name(self) -> str:
         return f"ray docs[{self.processes}]"
 
-    def missing(self) -> str:
-        return ""
-
     def measure(self, job: ServerUpdates, folder: Path) -> list[RankSeries]:
         from benchmarks.server_speed import pushing_agents  # noqa: PLC0415 - imports Ray
         from d5ray.actors.remote import spawned  # noqa: PLC0415 - as above
@@ -123,9 +117,6 @@ class ThroughSnapshots(Contender[ServerUpdates]):
     @property
     def name(self) -> str:
         return f"ray snapshots[{self.processes}]"
-
-    def missing(self) -> str:
-        return ""
 
     def measure(self, job: ServerUpdates, folder: Path) -> list[RankSeries]:
         from benchmarks.server_speed import pushing_agents  # noqa: PLC0415 - imports Ray
@@ -154,9 +145,6 @@ class ServiceAndUpdate(Contender[ServerUpdates]):
     @property
     def name(self) -> str:
         return "one push[1]"
-
-    def missing(self) -> str:
-        return ""
 
     def measure(self, job: ServerUpdates, folder: Path) -> list[RankSeries]:
         work = ServiceTimes({size: elements_of(size) for size in job.sizes}, job.seconds)

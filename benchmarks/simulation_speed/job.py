@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from benchmarks.simulation_speed.worker import Whole, WithGradients
 from d5ray.checks import check_count, check_number
@@ -28,9 +28,6 @@ from d5ray.kits.laboratory.metrics.simulations import (
 )
 from d5ray.training.datasets.catalogue import load_dataset
 from d5ray.training.optimizers.optimizer import Optimizer
-
-if TYPE_CHECKING:
-    from d5ray.actors.session.session import Session
 
 HASHED_AS = "d5ray.recipes.simulations"  # where the first runs knew it
 
@@ -62,6 +59,8 @@ class Simulations(SideBySide):
     many_steps: int = 100
     many_rounds: int = 1
 
+    cpus = 0  # outside Ray
+
     def check(self) -> None:
         for name in ("steps", "many_steps", "batch_size", "many_batch_size"):
             check_count(name, getattr(self, name), 1)
@@ -73,9 +72,6 @@ class Simulations(SideBySide):
                     f"comparisons has {contender!r}: it must be BesideGradients(...) or OfMany(...)"
                 )
             contender.experiment(self)
-
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        return processes.without_ray(address)
 
     def interleaved(self) -> Iterator[tuple[int, AnyContender]]:
         """Very many agents take minutes: they are simulated in the first rounds alone."""
@@ -96,9 +92,6 @@ class Simulating(Contender[Simulations], ABC):
     @property
     def name(self) -> str:
         return f"{type(self.rule).__name__}[{self.processes}]"
-
-    def missing(self) -> str:
-        return ""
 
     @abstractmethod
     def experiment(self, job: Simulations) -> Experiment:

@@ -56,9 +56,6 @@ class OnNetwork(Contender[RuleSpeeds]):
     def name(self) -> str:
         return f"{self.network}[1]"
 
-    def missing(self) -> str:
-        return ""
-
     def measure(self, job: RuleSpeeds, folder: Path) -> list[RankSeries]:
         from benchmarks.update_speed.worker import STEP, RuleTimes  # noqa: PLC0415 - imports torch
 

@@ -157,7 +157,7 @@ def test_a_wrong_workload_is_refused(change: dict[str, Any], words: str) -> None
 def test_what_needs_no_ray_refuses_a_cluster(recipe: ModuleType) -> None:
     job = job_of(recipe, **({"real_agents": ()} if recipe is scale_study else {}))
     with pytest.raises(ConfigurationError, match="outside Ray"):
-        job.connect("10.0.0.1:6379", {}, quiet=True)
+        job.connect("10.0.0.1:6379", {})
 
 
 @pytest.mark.every_case

@@ -9,7 +9,7 @@ import d5ray as d5
 from benchmarks.overhead_lenet import recipe as overhead_lenet
 from d5ray.actors.group.run_row import RunOrigin
 from d5ray.errors import ConfigurationError
-from d5ray.kits.laboratory.comparisons import processes, rounds
+from d5ray.kits.laboratory.comparisons import rounds
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
 from d5ray.kits.laboratory.metrics.side_by_side import StepTimeRatio
@@ -44,9 +44,6 @@ class Planned(Contender[SideBySide]):
     def name(self) -> str:
         return self.title
 
-    def missing(self) -> str:
-        return ""
-
     def measure(self, job: SideBySide, folder: Any) -> list[RankSeries]:
         measured = sum(1 for _ in folder.parent.iterdir()) - 1
         return [RankSeries("step_time", "s", 0, [self.seconds[measured // 2]] * 3)]
@@ -54,10 +51,9 @@ class Planned(Contender[SideBySide]):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRounds(SideBySide):
-    def check(self) -> None: ...
+    cpus = 0
 
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> Any:
-        return processes.without_ray(address)
+    def check(self) -> None: ...
 
 
 @pytest.mark.parametrize(("noise", "pairs", "words"), [(0.001, 6, "precise"), (0.5, 8, "most: 8 pairs")])

@@ -7,7 +7,6 @@ from typing import ClassVar, final
 import pytest
 
 from d5ray.actors.group.run_row import RunOrigin
-from d5ray.actors.session.session import Session
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.kits.laboratory.comparisons import rounds
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
@@ -22,10 +21,9 @@ from d5ray.recipes.engine.recipe import Recipe, Result
 class Planted(SideBySide):
     """A job whose work is nothing."""
 
-    def check(self) -> None: ...
+    cpus = 0
 
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> Session:
-        return Session("", None, False, 0.0)
+    def check(self) -> None: ...
 
 
 @final
@@ -68,9 +66,6 @@ class FailsAtTimes(Contender[Planted]):
     @property
     def name(self) -> str:
         return "peer[1]"
-
-    def missing(self) -> str:
-        return ""
 
     def measure(self, job: Planted, folder: Path) -> list[RankSeries]:
         turns = [contender.name for _, contender in job.interleaved()]

@@ -53,9 +53,9 @@ class Contender(ABC, Generic[Job]):
     def name(self) -> str:
         """The name in tables and criteria: what it is, with the number of processes in brackets."""
 
-    @abstractmethod
     def missing(self) -> str:
         """The package or tool that lacks on this machine, and how to get it; empty if nothing lacks."""
+        return ""
 
     @abstractmethod
     def measure(self, job: Job, folder: Path) -> list[RankSeries]:

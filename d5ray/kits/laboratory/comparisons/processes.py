@@ -8,14 +8,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import d5ray
-from d5ray.errors import AgentError, ConfigurationError
+from d5ray.errors import AgentError
 from d5ray.kits.laboratory.comparisons.member import MPI, WORK, result_of
-
-if TYPE_CHECKING:
-    from d5ray.actors.session.session import Session
 
 LAST_LINES = 12  # of what a member that failed has written
 END_SECONDS = 2.0  # for a process to end by itself
@@ -69,17 +66,6 @@ def measured(
     finally:
         _end(started)
     return [pickle.loads(result_of(folder, rank).read_bytes()) for rank in range(ranks)]
-
-
-def without_ray(address: str | None) -> "Session":
-    """The session of a job whose processes are no actors."""
-    if address is not None:
-        raise ConfigurationError(
-            f"--address {address}: this recipe measures processes of this machine, outside Ray: leave it out"
-        )
-    from d5ray.actors.session.session import Session  # noqa: PLC0415 - imports Ray
-
-    return Session(address="", dashboard=None, embedded=False, seconds=0.0)
 
 
 def _program(folder: Path) -> Command:

@@ -39,7 +39,7 @@ def run(job: SideBySide, recipe: Recipe, origin: RunOrigin, address: str | None,
         job.describe(),
         seed=job.seed,
         agents=max(contender.processes for contender in job.contenders()),
-        connect=lambda metadata: job.connect(address, metadata, quiet),
+        connect=lambda metadata: job.connect(address, metadata),
         facts=data,
     )
     run.open(_metric_row(criterion.metric) for criterion in recipe.criteria)

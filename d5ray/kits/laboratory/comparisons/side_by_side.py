@@ -69,12 +69,25 @@ class SideBySide(ABC):
         result: Result = pkgutil.resolve_name(RUN)(self, recipe, origin, address, quiet)
         return result
 
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        """The Ray that the contenders use: with a core for each process, unless a job says otherwise."""
+    @property
+    def cpus(self) -> int:
+        """The cores of Ray that the contenders use, one for each process; 0 where they use no Ray."""
+        return max(contender.processes for contender in self.contenders())
+
+    def connect(self, address: str | None, metadata: dict[str, str]) -> "Session":
+        """The Ray that the contenders use; one that is asked for and not used raises `ConfigurationError`."""
         from d5ray.actors.session import session  # noqa: PLC0415 - imports Ray
 
-        cpus = max(contender.processes for contender in self.contenders())
-        return session.connect(address, cpus=cpus, metadata=metadata, quiet=True)  # others print much
+        if self.cpus:
+            return session.connect(
+                address, cpus=self.cpus, metadata=metadata, quiet=True
+            )  # others print much
+        if address is not None:
+            raise ConfigurationError(
+                f"--address {address}: this recipe measures processes of this machine, outside Ray: leave it "
+                "out"
+            )
+        return session.Session(address="", dashboard=None, embedded=False, seconds=0.0)
 
     @property
     def most_pairs(self) -> int:

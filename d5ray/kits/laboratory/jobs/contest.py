@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.comparisons import processes
@@ -21,10 +21,6 @@ from d5ray.kits.laboratory.metrics.performance_profiles import (
 from d5ray.metrics.definitions.catalogue import TestAccuracy, TestLoss
 from d5ray.recipes.engine.parsing import settings
 from d5ray.training.optimizers.optimizer import Optimizer
-
-if TYPE_CHECKING:
-    from d5ray.actors.session.session import Session
-
 
 ATTEMPT_SECONDS = 3600.0  # for one process to reach its target, or not
 SEPARATORS = (", ", "[", "]")  # in the names of contenders
@@ -48,6 +44,8 @@ class Contest(SideBySide):
     pairs: int = 3
     name: str = "contest"
 
+    cpus = 0  # outside Ray
+
     def __post_init__(self) -> None:
         if self.comparisons:
             raise ConfigurationError("comparisons follow from workloads and optimizers: leave them out")
@@ -70,9 +68,6 @@ class Contest(SideBySide):
 
     def datasets(self) -> dict[str, tuple[str, Mapping[str, Any]]]:
         return {name: (one.dataset, one.dataset_kwargs) for name, one in self.workloads.items()}
-
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        return processes.without_ray(address)
 
     def contenders(self) -> list[AnyContender]:
         return [Tries(optimizer, workload) for workload in self.workloads for optimizer in self.optimizers]
@@ -99,9 +94,6 @@ class Tries(Contender[Contest]):
     @property
     def name(self) -> str:
         return f"{self.optimizer}, {self.workload}[{self.processes}]"
-
-    def missing(self) -> str:
-        return ""
 
     def measure(self, job: Contest, folder: Path) -> list[RankSeries]:
         from d5ray.actors.shipping import ship  # noqa: PLC0415 - imports Ray

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from d5ray.checks import check_number
 from d5ray.distributed.compression.compressor import Compressor
 from d5ray.distributed.compression.reductions import Reduction, reduction_of
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch import from_model
-from d5ray.kits.laboratory.comparisons import processes
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
 from d5ray.kits.laboratory.jobs import slow_network
@@ -20,10 +19,6 @@ from d5ray.metrics.definitions.catalogue import BytesSent
 from d5ray.networks.executors.slots import Slot
 from d5ray.networks.zoo.catalogue import NETWORKS, check_network_name
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
-
-if TYPE_CHECKING:
-    from d5ray.actors.session.session import Session
-
 
 GROUP_SECONDS = 240.0  # for one group to start, exchange everything and end
 SAMPLE_SHAPE, CLASSES = (3, 32, 32), 10
@@ -44,6 +39,8 @@ class GradientExchanges(SideBySide):
     megabits: float = 100.0
     seconds: float = 0.5
 
+    cpus = 0  # outside Ray
+
     def check(self) -> None:
         for name in ("megabits", "seconds"):
             check_number(name, getattr(self, name), low=0.0, low_included=False)
@@ -55,9 +52,6 @@ class GradientExchanges(SideBySide):
         for name in self.gradients:
             if name != MATRIX:
                 check_network_name(name)
-
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        return processes.without_ray(address)
 
     @cached_property
     def slots(self) -> dict[str, Slots]:
@@ -103,12 +97,7 @@ class Averaged(Contender[GradientExchanges]):
             work = Averaging(
                 reduction, tuple(hosts), folder, job.slots, job.seconds, job.seed, self.encrypted
             )
-
-            def commands(folder: Path, ranks: int) -> list[processes.Command]:
-                plain = processes.plain(folder, ranks)
-                return [[*host.prefix, *command] for host, command in zip(hosts, plain, strict=True)]
-
-            return job.series(processes.measured(work, folder, self.processes, GROUP_SECONDS, commands))
+            return job.series(slow_network.measured(work, folder, hosts, GROUP_SECONDS))
 
 
 def _slots(name: str) -> Slots:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 import pyarrow as pa
@@ -52,9 +52,6 @@ class Scaled(Contender["ScaleStudy"]):
     def name(self) -> str:
         slow = ", straggler" if self.straggler else ""
         return f"{self.algorithm}, {self.network}{slow}[{self.processes}]"
-
-    def missing(self) -> str:
-        return ""
 
     def measure(self, job: "ScaleStudy", folder: Path) -> list[RankSeries]:
         agents, links = self.processes, job.networks[self.network]
@@ -111,9 +108,6 @@ class RealExchange(Contender["ScaleStudy"]):
     def name(self) -> str:
         return f"real {self.algorithm}, {self.backend}[{self.processes}]"
 
-    def missing(self) -> str:
-        return ""
-
     def measure(self, job: "ScaleStudy", folder: Path) -> list[RankSeries]:
         from d5ray.actors.launch import launch  # noqa: PLC0415 - imports Ray
 
@@ -149,11 +143,6 @@ def most_sent(samples: pa.Table) -> float:
     """The bytes of the agent that sent most."""
     rows = of(samples, BytesSent.name)
     return float(np.bincount(rows["rank"], rows["value"]).max())
-
-
-if TYPE_CHECKING:
-    from d5ray.actors.session.session import Session
-    from d5ray.distributed.network_cost import LinkCost
 
 
 @final
@@ -224,14 +213,9 @@ class ScaleStudy(SideBySide):
             )
         self.experiment("allreduce", 1, self.dataset)  # checks the rest
 
-    def connect(self, address: str | None, metadata: dict[str, str], quiet: bool) -> "Session":
-        if not self.real_agents:
-            from d5ray.kits.laboratory.comparisons import processes  # noqa: PLC0415
-
-            return processes.without_ray(address)
-        from d5ray.actors.session import session  # noqa: PLC0415 - imports Ray
-
-        return session.connect(address, cpus=max(self.real_agents), metadata=metadata, quiet=True)
+    @property
+    def cpus(self) -> int:
+        return max(self.real_agents, default=0)
 
     def contenders(self) -> list[AnyContender]:
         combined = product(self.networks, (False, True), self.algorithms, self.agents)
@@ -280,7 +264,7 @@ class ScaleStudy(SideBySide):
         return whole_batches(load_dataset(self.dataset), self.samples_per_step)
 
     @cached_property
-    def measured_networks(self) -> "dict[str, LinkCost]":
+    def measured_networks(self) -> dict[str, LinkCost]:
         """Latency and bandwidth between agents of this machine, by backend: as once measured, or now."""
         from d5ray.actors.cluster.network_probe import measure_network  # noqa: PLC0415 - imports Ray
 

@@ -6,10 +6,12 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
+
+from d5ray.kits.laboratory.comparisons import processes
 
 PREFIX = "d5ray-"
 BURST_KB = 16.0  # that a link sends at once, or what it carries in a millisecond
@@ -62,6 +64,16 @@ def limited(hosts: int, megabits: float) -> Iterator[list[Host]]:
         for name in (*(host.name for host in made), switch):
             with contextlib.suppress(OSError, subprocess.SubprocessError):
                 _run(f"ip netns del {name}")
+
+
+def measured(work: Callable[[int], Any], folder: Path, hosts: list[Host], seconds: float) -> list[Any]:
+    """work(rank) of a process on each host; see `processes.measured`."""
+
+    def commands(folder: Path, ranks: int) -> list[processes.Command]:
+        plain = processes.plain(folder, ranks)
+        return [[*host.prefix, *command] for host, command in zip(hosts, plain, strict=True)]
+
+    return processes.measured(work, folder, len(hosts), seconds, commands)
 
 
 @functools.cache

@@ -98,9 +98,6 @@ class Straggling(Contender[StragglerRates], ABC):
     def name(self) -> str:
         return f"{type(self.rule).__name__}{self.where}[{self.processes}]"
 
-    def missing(self) -> str:
-        return ""
-
     def experiment(self, job: StragglerRates, dataset: str | Dataset) -> Experiment:
         """The experiment to run."""
         return job.experiment(dataset, self.rule, self.processes)

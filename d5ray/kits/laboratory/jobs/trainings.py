@@ -62,9 +62,6 @@ class Training(Contender[Trainings]):
     def name(self) -> str:
         return f"{self.word}[{self.processes}]"
 
-    def missing(self) -> str:
-        return ""
-
     def experiment(self, job: Trainings) -> Experiment:
         """The experiment of this training."""
         return Experiment(
@@ -88,7 +85,7 @@ class Training(Contender[Trainings]):
             begin = perf_counter()
             outcome = group.train(progress=False)
             seconds = perf_counter() - begin
-            (accuracy,) = get([group.agents[0].__ray_call__.remote(_accuracy)], CALL_SECONDS, "evaluate")
+            (accuracy,) = get([group.agents[0].__ray_call__.remote(accuracy_now)], CALL_SECONDS, "evaluate")
         return [
             RankSeries(TRAINING_TIME, "s", 0, [seconds], phase="run"),
             RankSeries(UPDATES, "1", 0, [float(outcome.step)], phase="run"),
@@ -96,6 +93,7 @@ class Training(Contender[Trainings]):
         ]
 
 
-def _accuracy(agent: "TrainingAgent") -> float:
+def accuracy_now(agent: "TrainingAgent") -> float:
+    """The accuracy on the test split, with the agent's own parameters as they are now."""
     test = agent.data.dataset.test
     return float(agent.executor.evaluate(test.inputs, test.labels).accuracy)
