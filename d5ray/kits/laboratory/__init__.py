@@ -6,6 +6,7 @@ _HERE: Final = "d5ray.kits.laboratory"
 _CALLS: Final = f"{_HERE}.metrics.operator_calls"
 
 BRINGS: Final[dict[str, dict[str, str]]] = {
+    "modules of metrics": {"laboratory": f"{_HERE}.metrics"},  # and those in them
     "commands": {  # by their modules
         name: f"{_HERE}.commands.{name}" for name in ("compare", "check", "rerun", "tune", "bench")
     },

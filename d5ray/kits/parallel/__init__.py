@@ -25,6 +25,7 @@ _METRICS: Final = {
 }
 
 BRINGS: Final[dict[str, dict[str, str]]] = {
+    "modules of metrics": {"parallel": f"{_HERE}.metrics"},  # and those in them
     "operators": {f"{_DOMAIN}.{type}": f"{_HERE}.collectives:implementation" for type in _SHAPES},
     "shapes of operators": {
         f"{_DOMAIN}.{type}": f"{_HERE}.collectives.nodes:{rule}" for type, rule in _SHAPES.items()

@@ -8,6 +8,7 @@ from typing import Final
 _HERE: Final = "d5ray.kits.workloads"
 
 BRINGS: Final[dict[str, dict[str, str]]] = {
+    "modules of metrics": {"workloads": f"{_HERE}.metrics"},  # and those in them
     "datasets that are made": {
         "keywords": f"{_HERE}.datasets.keywords:load_keywords",
         "keyword_sequences": f"{_HERE}.datasets.keyword_sequences:load_keyword_sequences",

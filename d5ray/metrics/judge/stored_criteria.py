@@ -11,6 +11,7 @@ from d5ray.errors import StorageError
 from d5ray.identity import checkout
 from d5ray.metrics import definitions
 from d5ray.metrics.judge.criteria import Criterion, Metric
+from d5ray.names.kits import brought
 
 
 def criterion_of(described: Mapping[str, Any]) -> Criterion | None:
@@ -38,15 +39,18 @@ def is_away(described: Mapping[str, Any]) -> bool:
 
 @cache
 def known_metrics() -> dict[str, tuple[type[Metric], ...]]:
-    """Every metric that d5ray has, by name; in a checkout also those of its benchmarks."""
-    for module in pkgutil.iter_modules(definitions.__path__, f"{definitions.__name__}."):
-        if not module.ispkg:
-            import_module(module.name)
+    """Every metric that d5ray and its kits have, by name; in a checkout also those of its benchmarks."""
+    places = (definitions.__name__, *brought("modules of metrics").values())
+    for package in map(import_module, places):
+        for module in pkgutil.iter_modules(getattr(package, "__path__", ()), f"{package.__name__}."):
+            if not module.ispkg:
+                import_module(module.name)
     benchmarks = {module.__name__ for module in checkout.parts("metrics")}
     found: dict[str, tuple[type[Metric], ...]] = {}
     base: Any = Metric  # which is abstract
     for kind in _kinds(base):
-        ours = kind.__module__.startswith(f"{definitions.__name__}.") or kind.__module__ in benchmarks
+        ours = f"{kind.__module__}.".startswith(tuple(f"{place}." for place in places))
+        ours |= kind.__module__ in benchmarks
         if ours and not inspect.isabstract(kind):
             found[kind.name] = (*found.get(kind.name, ()), kind)
     return found

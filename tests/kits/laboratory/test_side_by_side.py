@@ -8,6 +8,7 @@ import pytest
 
 from d5ray.actors.group.run_row import RunOrigin
 from d5ray.errors import AgentError, ConfigurationError
+from d5ray.kits.laboratory.checking.checker import violations
 from d5ray.kits.laboratory.comparisons import rounds
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import Comparison, SideBySide
@@ -117,6 +118,7 @@ def test_what_contenders_measured_is_kept_by_round_and_rank_and_judged(own_home:
     """Rounds 0 to 5 of two ranks with one warm-up step and two others; 1 s over 2 s is at most 0.6."""
     result = run((Says("a", 1.0), Says("b", 2.0)))
     assert (result.verdict, result.verdicts[0].value, result.verdicts[0].n) == ("PASS", 0.5, 6)
+    assert violations(Run(result.folder)) == []
     samples = Run(result.folder).tables()["samples"].to_pylist()
     found = sorted(
         (row["scope"], row["rep"], row["rank"], row["step"], row["phase"], row["value"])
