@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import numpy as np
 import pyarrow.compute as pc
@@ -87,8 +87,8 @@ class Efficiency(Metric, ABC):
             return Estimate(
                 ratio.value * self.share, n=pairs, sample_unit="pairs of runs", reason=f"{lacking}; {base}"
             )
-        low, high = (bound * self.share for bound in ratio.interval)
-        return Estimate(ratio.value * self.share, low, high, pairs, "pairs of runs", reason=base)
+        found = Estimate(ratio.value, *ratio.interval, pairs, "pairs of runs", reason=base)
+        return multiplied(found, self.share)
 
 
 @final
@@ -141,6 +141,7 @@ class EfficiencyOf(RatioOfPairs, ABC):
     times: int
 
     direction = "max"
+    same_work: ClassVar[bool]  # of a step of both, however many processes there are
 
     def __post_init__(self) -> None:
         check_count("times", self.times, 2)
@@ -150,15 +151,7 @@ class EfficiencyOf(RatioOfPairs, ABC):
 
     def estimate(self, run: RunTables) -> Estimate:
         found = time_ratio(run, StepTime.name, self.base, self.ours)
-        if found.value is None:
-            return found
-        low, high = (None if bound is None else bound * self.share for bound in (found.low, found.high))
-        return replace(found, value=found.value * self.share, low=low, high=high)
-
-    @property
-    @abstractmethod
-    def share(self) -> float:
-        """The factor that T_base/T_N is multiplied with."""
+        return multiplied(found, 1 / self.times if self.same_work else 1.0)
 
 
 @final
@@ -168,10 +161,7 @@ class StrongEfficiencyOf(EfficiencyOf):
 
     name = "strong_efficiency"
     description = StrongEfficiency.description
-
-    @property
-    def share(self) -> float:
-        return 1 / self.times
+    same_work = True
 
 
 @final
@@ -181,10 +171,15 @@ class WeakEfficiencyOf(EfficiencyOf):
 
     name = "weak_efficiency"
     description = WeakEfficiency.description
+    same_work = False
 
-    @property
-    def share(self) -> float:
-        return 1.0
+
+def multiplied(found: Estimate, factor: float) -> Estimate:
+    """The estimate of so many times the quantity, its interval too."""
+    value, low, high = (
+        None if each is None else each * factor for each in (found.value, found.low, found.high)
+    )
+    return replace(found, value=value, low=low, high=high)
 
 
 def _steps_of(run: RunTables, agents: int) -> list[RunSteps]:

@@ -46,7 +46,7 @@ class OfAContender(Metric, ABC):
     aggregation = OF_TIMES
 
     def estimate(self, run: RunTables) -> Estimate:
-        return time_of(run, self.recorded or self.name, self.contender, _at(self, 1))
+        return time_of(run, self.recorded or self.name, self.contender, measured_at(self, 1))
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class RatioOfPairs(Metric, ABC):
     aggregation = OF_RATIOS
 
     def estimate(self, run: RunTables) -> Estimate:
-        return time_ratio(run, self.recorded, self.ours, self.base, _at(self, 2))
+        return time_ratio(run, self.recorded, self.ours, self.base, measured_at(self, 2))
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,28 @@ class SpeedupOfPairs(RatioOfPairs, ABC):
 
     @final
     def estimate(self, run: RunTables) -> Estimate:
-        return time_ratio(run, self.recorded, self.base, self.ours, _at(self, 2))
+        return time_ratio(run, self.recorded, self.base, self.ours, measured_at(self, 2))
+
+
+@dataclass(frozen=True)
+class RatioOfSides(Metric, ABC):
+    """The time of one side of a contender over that of another, in turn in each of its processes.
+
+    A field that a subclass adds is what both were measured at. recorded: the metric of their rows, whose
+    scope ends in the side. sides: ours and the base.
+    """
+
+    contender: str
+
+    recorded: ClassVar[str]
+    sides: ClassVar[tuple[str, str]]
+    unit = "1"
+    direction: ClassVar[Direction] = "min"
+    kind = "ratio"
+
+    def estimate(self, run: RunTables) -> Estimate:
+        ours, base = (scope_of(scope_of(self.contender, measured_at(self, 1)), side) for side in self.sides)
+        return time_ratio(run, self.recorded, ours, base)
 
 
 @final
@@ -117,7 +138,7 @@ class RecordingShare(Metric):
         return over_processes(run, share, self.contender)
 
 
-def _at(metric: Metric, whom: int) -> str:
+def measured_at(metric: Metric, whom: int) -> str:
     """The values of a metric's fields after those that say whom it is about."""
     return " ".join(str(getattr(metric, each.name)) for each in fields(metric)[whom:])
 
@@ -153,7 +174,7 @@ def ratio_of_pairs(run: RunTables, above: ByPair, below: ByPair, ours: str, base
         return Estimate(None, reason=why_not_measured(run, absent[0]) if absent else nothing)
     ratio = median_log_ratio([above[pair] for pair in pairs], [below[pair] for pair in pairs])
     if ratio.interval is None:
-        return Estimate(ratio.value, n=ratio.n, sample_unit="pairs", reason=_too_few(ratio.n, "pairs"))
+        return Estimate(ratio.value, n=ratio.n, sample_unit="pairs", reason=too_few(ratio.n, "pairs"))
     return Estimate(ratio.value, *ratio.interval, ratio.n, "pairs of fresh processes")
 
 
@@ -195,7 +216,7 @@ def over_processes(run: RunTables, by_pair: ByPair, contender: str) -> Estimate:
         return Estimate(None, reason=why_not_measured(run, contender))
     interval = median_interval(values)
     if interval is None:
-        reason = _too_few(len(values), "processes")
+        reason = too_few(len(values), "processes")
         return Estimate(float(np.median(values)), n=len(values), sample_unit="processes", reason=reason)
     return Estimate(float(np.median(values)), *interval, len(values), "fresh processes")
 
@@ -250,5 +271,6 @@ def _sums(run: RunTables, metric: str, contender: str) -> dict[tuple[int, int], 
     return {(pair, rank): value for pair, rank, value in zip(*columns, strict=True)}
 
 
-def _too_few(found: int, unit: str) -> str:
+def too_few(found: int, unit: str) -> str:
+    """Why there is no interval of so few."""
     return f"no interval: {found} {unit} are too few, it needs {FEWEST_RUNS}: make {FEWEST_RUNS - found} more"

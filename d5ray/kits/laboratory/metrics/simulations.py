@@ -1,6 +1,6 @@
 """Metrics of simulations: how long they take in real time, and whether virtual times are those of formulas"""
 
-from collections.abc import Callable
+from abc import ABC
 from dataclasses import dataclass
 from typing import final
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from d5ray.kits.laboratory.metrics.side_by_side import scope_of, time_ratio, why_not_measured
+from d5ray.kits.laboratory.metrics.side_by_side import OfAContender, RatioOfSides, why_not_measured
 from d5ray.metrics.definitions.catalogue import ExchangeTime, PredictedExchangeTime
 from d5ray.metrics.judge.criteria import Metric, RunTables
 from d5ray.metrics.statistics.intervals import Estimate
@@ -25,37 +25,21 @@ TIME_TO_ACCURACY = "time_to_accuracy"  # virtual; infinite where it was not reac
 
 
 @final
-@dataclass(frozen=True)
-class SimulationOverhead(Metric):
-    """The time of a simulated training over that of its gradients alone, in turn in one process."""
+class SimulationOverhead(RatioOfSides, name="simulation_overhead", recorded=TRAINING_TIME):
+    """The real time of a simulated training over that of its gradients."""
 
-    contender: str
-
-    name = "simulation_overhead"
-    unit = "1"
-    direction = "min"
-    kind = "ratio"
+    sides = (SIMULATED, BARE)
     aggregation = "median over repetitions in each process, median of the log-ratio over processes"
-    description = "the real time of a simulated training over that of its gradients"
-
-    def estimate(self, run: RunTables) -> Estimate:
-        simulated, bare = (scope_of(self.contender, side) for side in (SIMULATED, BARE))
-        return time_ratio(run, TRAINING_TIME, simulated, bare)
 
 
 @final
-@dataclass(frozen=True)
-class WallTime(Metric):
-    """The real time of a whole simulation, from nothing to its complete tables; the longest of all counts."""
+class WallTime(OfAContender, name=WALL_TIME):
+    """The real time of a whole simulation.
 
-    contender: str
+    From nothing to its complete tables; the longest of all counts.
+    """
 
-    name = WALL_TIME
-    unit = "s"
-    direction = "min"
-    kind = "cost"
     aggregation = "largest over processes"
-    description = "the real time of a whole simulation"
 
     def estimate(self, run: RunTables) -> Estimate:
         seconds = values_by_scope(run, WALL_TIME).get(self.contender)
@@ -65,43 +49,43 @@ class WallTime(Metric):
         return Estimate(float(seconds.max()), n=len(seconds), sample_unit=unit, exact=True)
 
 
-@final
 @dataclass(frozen=True)
-class LowestPredictionRatio(Metric):
-    """The simulated time of an exchange over that of its formula, the lowest of all that were compared.
+class PredictionRatio(Metric, ABC):
+    """The simulated time of an exchange over that of its formula, one extreme of all that were compared.
 
     contender: how the name of those that count begins. Virtual times are exact.
     """
 
     contender: str
 
-    name = "lowest_simulated_over_predicted"
     unit = "1"
-    direction = "max"
     kind = "ratio"
-    aggregation = "smallest over networks and numbers of agents"
-    description = "an exchange's simulated time over the closed form's, where it is smallest"
 
+    @final
     def estimate(self, run: RunTables) -> Estimate:
-        return _extreme(run, self.contender, min)
+        ratios = [
+            simulated / predicted
+            for scope, (simulated, predicted) in prediction_ratios(run).items()
+            if scope.startswith(f"{self.contender}, ") and predicted
+        ]
+        if not ratios:
+            return Estimate(None, reason=why_not_measured(run, self.contender))
+        extreme = min(ratios) if self.direction == "max" else max(ratios)
+        return Estimate(extreme, n=len(ratios), sample_unit="exchanges", exact=True)
 
 
 @final
-@dataclass(frozen=True)
-class HighestPredictionRatio(Metric):
-    """The simulated time of an exchange over that of its formula, the highest of all that were compared."""
+class LowestPredictionRatio(PredictionRatio, name="lowest_simulated_over_predicted", direction="max"):
+    """An exchange's simulated time over the closed form's, where it is smallest."""
 
-    contender: str
+    aggregation = "smallest over networks and numbers of agents"
 
-    name = "highest_simulated_over_predicted"
-    unit = "1"
-    direction = "min"
-    kind = "ratio"
+
+@final
+class HighestPredictionRatio(PredictionRatio, name="highest_simulated_over_predicted", direction="min"):
+    """An exchange's simulated time over the closed form's, where it is largest."""
+
     aggregation = "largest over networks and numbers of agents"
-    description = "an exchange's simulated time over the closed form's, where it is largest"
-
-    def estimate(self, run: RunTables) -> Estimate:
-        return _extreme(run, self.contender, max)
 
 
 def values_by_scope(run: RunTables, metric: str) -> dict[str, Floats]:
@@ -124,14 +108,3 @@ def prediction_ratios(run: RunTables) -> dict[str, tuple[float, float]]:
         for scope in found
         if scope in predicted
     }
-
-
-def _extreme(run: RunTables, contender: str, of: Callable[[list[float]], float]) -> Estimate:
-    ratios = [
-        simulated / predicted
-        for scope, (simulated, predicted) in prediction_ratios(run).items()
-        if scope.startswith(f"{contender}, ") and predicted
-    ]
-    if not ratios:
-        return Estimate(None, reason=why_not_measured(run, contender))
-    return Estimate(of(ratios), n=len(ratios), sample_unit="exchanges", exact=True)

@@ -5,7 +5,12 @@ from typing import final
 
 import numpy as np
 
-from d5ray.kits.laboratory.metrics.side_by_side import RatioOfPairs, times_by_pair, why_not_measured
+from d5ray.kits.laboratory.metrics.side_by_side import (
+    RatioOfPairs,
+    times_by_pair,
+    too_few,
+    why_not_measured,
+)
 from d5ray.kits.laboratory.metrics.simulations import TRAINING_TIME
 from d5ray.metrics.definitions.catalogue import TestAccuracy
 from d5ray.metrics.judge.criteria import Metric, RunTables
@@ -37,8 +42,7 @@ class AccuracyDifference(Metric):
         differences = np.array([above[pair] - below[pair] for pair in pairs])
         interval, median = median_interval(differences), float(np.median(differences))
         if interval is None:
-            reason = f"no interval: {len(pairs)} pairs are too few, it needs 6: make {6 - len(pairs)} more"
-            return Estimate(median, n=len(pairs), sample_unit="pairs", reason=reason)
+            return Estimate(median, n=len(pairs), sample_unit="pairs", reason=too_few(len(pairs), "pairs"))
         return Estimate(median, *interval, len(pairs), "pairs of equal seeds")
 
 

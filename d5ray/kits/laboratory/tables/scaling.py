@@ -1,7 +1,6 @@
 """The section of scaling: speed-up and efficiency over the number of agents, with the ideal beside them"""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import numpy as np
@@ -16,6 +15,7 @@ from d5ray.kits.laboratory.metrics.scaling import (
     RunSteps,
     StrongEfficiency,
     WeakEfficiency,
+    multiplied,
     steps_of,
 )
 from d5ray.metrics.statistics.intervals import Estimate
@@ -94,20 +94,15 @@ def scaling(by_agents: dict[int, list[RunSteps]]) -> ScalingCurve | str:
         for agents, steps in by_agents.items():
             found = exact if agents == base else efficiency(agents, base).between(by_agents[base], steps)
             seconds = float(np.median([each.seconds for each in steps]))
-            points.append(ScalingPoint(agents, found, _times(found, agents / base), work[agents] / seconds))
+            points.append(
+                ScalingPoint(agents, found, multiplied(found, agents / base), work[agents] / seconds)
+            )
         return ScalingCurve(kind, tuple(points))
     told = ", ".join(f"{of:g} with {agents}" for agents, of in work.items())
     return (
         f"The runs do not scale one work, a step has samples of {told} agents: strong scaling keeps the "
         "samples of a step, weak scaling those of an agent."
     )
-
-
-def _times(found: Estimate, factor: float) -> Estimate:
-    value, low, high = (
-        None if each is None else each * factor for each in (found.value, found.low, found.high)
-    )
-    return replace(found, value=value, low=low, high=high)
 
 
 def _base(found: ScalingCurve) -> str:
