@@ -5,10 +5,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, final
 
-from d5ray.checks import check_count
 from d5ray.distributed.communicators.backends import BACKENDS
-from d5ray.errors import ConfigurationError
-from d5ray.kits.laboratory.bench.bench import Bench, Team, check_names
+from d5ray.kits.laboratory.bench.bench import Bench, Team, check_names, check_numbers
 from d5ray.kits.laboratory.metrics.exchanges import ALLREDUCE_TIME
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.counting.measurable import described
@@ -83,31 +81,17 @@ class AllreduceBench(Bench):
 
     def check(self) -> None:
         check_names("backends", self.backends, FOR_AGENTS)
-        for name, values, least, most in (
-            ("--agents", self.agents, 2, MOST_AGENTS),
-            ("--sizes", self.sizes, 1, MOST_ELEMENTS),
-        ):
-            if not values or len(set(values)) < len(values):
-                raise ConfigurationError(f"{name} is {values}: give one number or several, none twice")
-            for value in values:
-                check_count(name, value, least, most)
+        check_numbers("--agents", self.agents, 2, MOST_AGENTS)
+        check_numbers("--sizes", self.sizes, 1, MOST_ELEMENTS)
         groups = {f"{backend}[{agents}]": None for agents in self.agents for backend in self.backends}
         object.__setattr__(self, "frameworks", tuple(groups))
 
     @property
-    def sent(self) -> Any:
-        return self.problems()
-
-    @property
     def cpus(self) -> int:
-        """The processors that Ray is asked for."""
         return max(self.agents)
 
     def problems(self) -> Sequence[AllreduceProblem]:
         return tuple(AllreduceProblem(each, max(self.agents)) for each in self.sizes)
-
-    def does(self, contender: str, problem: str) -> bool:
-        return True
 
     @contextmanager
     def teams(self, run: str, number: int) -> Iterator[Mapping[str, Team]]:

@@ -3,7 +3,7 @@
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -28,8 +28,6 @@ CPUS: Final = 0.125  # of an executor, as Ray counts them: they take turns
 _DRIVER = (Path("/proc/driver/nvidia/gpus"), Path("/dev/nvidia0"))
 
 Team = Sequence[Any]  # actors that do one problem together; mostly one
-
-Teams = AbstractContextManager[Mapping[str, Team]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,19 +76,19 @@ class Bench(ABC):
     def problems(self) -> Sequence[Measurable]:
         """The problems, each with a name of its own."""
 
-    @abstractmethod
     def does(self, contender: str, problem: str) -> bool:
         """True if this contender is to do this problem."""
+        return True
 
     @property
-    @abstractmethod
     def sent(self) -> Any:
         """All that is sent to the processes, in which the user's own code may be."""
+        return self.problems()
 
     @property
-    @abstractmethod
     def cpus(self) -> int:
         """The processors that Ray must have at least."""
+        return 1
 
     @property
     @abstractmethod
@@ -107,12 +105,21 @@ class Bench(ABC):
     def mutable(self) -> dict[str, Any]:
         """The settings that runs to be compared need not have in common, as JSON data."""
 
-    @abstractmethod
-    def teams(self, run: str, number: int) -> Teams:
-        """The fresh processes of a round, by contender: a context manager, at whose end they end.
+    def executors(self, run: str, number: int) -> tuple[type, list[tuple[Any, ...]]]:
+        """The class of the actors of a round, and the arguments of the one of each contender."""
+        raise NotImplementedError
+
+    @contextmanager
+    def teams(self, run: str, number: int) -> Iterator[Mapping[str, Team]]:
+        """The fresh processes of a round, by contender, one each; they end with the context.
 
         number: of the round.
         """
+        from d5ray.actors.remote import spawned  # noqa: PLC0415 - imports Ray
+
+        kind, arguments = self.executors(run, number)
+        with spawned(kind, arguments, cpus=CPUS) as actors:
+            yield {name: [actor] for name, actor in zip(self.frameworks, actors, strict=True)}
 
     def describe(self) -> dict[str, Any]:
         """The job as JSON data, with the sizes of every problem."""
@@ -143,26 +150,14 @@ class FrameworkBench(Bench, ABC):
         for name in self.frameworks:
             _check_there(name, self.device)
 
-    @property
-    def sent(self) -> Any:
-        return self.problems()
-
-    @property
-    def cpus(self) -> int:
-        return 1
-
-    @contextmanager
-    def teams(self, run: str, number: int) -> Iterator[Mapping[str, Team]]:
+    def executors(self, run: str, number: int) -> tuple[type, list[tuple[Any, ...]]]:
         from d5ray.actors.executors.operator_executor import OperatorExecutor  # noqa: PLC0415 - imports Ray
-        from d5ray.actors.remote import spawned  # noqa: PLC0415
 
         seed = self.seed + number
-        arguments = [
+        return OperatorExecutor, [
             (name, self.device, self.threads, run, number, rank, seed, self.exporter(run, name))
             for rank, name in enumerate(self.frameworks)
         ]
-        with spawned(OperatorExecutor, arguments, cpus=CPUS) as actors:
-            yield {name: [actor] for name, actor in zip(self.frameworks, actors, strict=True)}
 
 
 def check_names(what: str, found: Iterable[str], known: Iterable[str]) -> None:
@@ -175,6 +170,14 @@ def check_names(what: str, found: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise ConfigurationError(f"there are no {what} {name!r}: {nearest(name, known)}")
+
+
+def check_numbers(option: str, values: Sequence[int], least: int, most: int, *, needed: bool = True) -> None:
+    """Raise `ConfigurationError` unless these are numbers within the bounds, none of them twice."""
+    if len(set(values)) < len(values) or (needed and not values):
+        raise ConfigurationError(f"{option} is {values}: give one number or several, none twice")
+    for value in values:
+        check_count(option, value, least, most)
 
 
 def _check_there(framework: str, device: str) -> None:

@@ -1,5 +1,6 @@
 """Decoders of images: libraries that make the same array of a file, so that their times can be compared"""
 
+import functools
 import importlib.util
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -62,10 +63,10 @@ def opencv(data: bytes, shape: Shape) -> Image:
 def turbojpeg(data: bytes, shape: Shape) -> Image:
     """libjpeg-turbo by PyTurboJPEG, at a half, quarter or eighth of a large JPEG; Pillow resizes."""
     from PIL import Image as Pictures  # noqa: PLC0415 - when it is asked for
-    from turbojpeg import TJPF_GRAY, TJPF_RGB, TurboJPEG  # type: ignore[import-not-found] # noqa: PLC0415
+    from turbojpeg import TJPF_GRAY, TJPF_RGB  # noqa: PLC0415
 
     channels, height, width = shape
-    library = _once(TurboJPEG)
+    library = _libjpeg_turbo()
     columns, rows, *_ = library.decode_header(data)
     halves = next((n for n in (8, 4, 2) if rows >= 2 * n * height // 2 and columns >= n * width), 1)
     kind = TJPF_RGB if channels == 3 else TJPF_GRAY
@@ -166,11 +167,9 @@ def _planes(pixels: Any, shape: Shape) -> Image:
     return np.ascontiguousarray(numbers.transpose(2, 0, 1)) / np.float32(255)
 
 
-_made: dict[Any, Any] = {}
+@functools.cache
+def _libjpeg_turbo() -> Any:
+    """The library, which is looked for once."""
+    from turbojpeg import TurboJPEG  # type: ignore[import-not-found] # noqa: PLC0415 - when it is asked for
 
-
-def _once(make: Callable[[], Any]) -> Any:
-    """An object that is made at its first use."""
-    if make not in _made:
-        _made[make] = make()
-    return _made[make]
+    return TurboJPEG()

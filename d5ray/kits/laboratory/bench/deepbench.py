@@ -222,9 +222,6 @@ class OperatorBench(FrameworkBench):
     def problems(self) -> Sequence[Problem]:
         return SUITES[self.suite](self.mode, self.groups, self.dtype)
 
-    def does(self, contender: str, problem: str) -> bool:
-        return True
-
     @property
     def title(self) -> str:
         return f"bench {self.suite} {self.mode}"

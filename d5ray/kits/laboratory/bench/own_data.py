@@ -1,17 +1,15 @@
 """DataBench: how quickly samples and batches of a data set are there, by decoder, workers and prefetching"""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, final
 
 import numpy as np
 
-from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError, D5Error, first_line
 from d5ray.failures.tracebacks import keep
-from d5ray.kits.laboratory.bench.bench import CPUS, Bench, Team
+from d5ray.kits.laboratory.bench.bench import Bench, check_numbers
 from d5ray.kits.laboratory.bench.decoders import AS_IT_IS, check_decoder
 from d5ray.kits.laboratory.bench.loaded_data import AskedData, LoadingProblem, samples_of
 from d5ray.kits.laboratory.bench.loading import LoadingExecutor
@@ -51,15 +49,9 @@ class DataBench(Bench):
         for name in self.decoders:
             check_decoder(name)
         object.__setattr__(self, "frameworks", self.decoders or (AS_IT_IS,))
-        for option, values, least, most in (
-            ("--batch", self.batches, 1, MOST_BATCH),
-            ("--workers", self.workers, 0, MOST_WORKERS),
-            ("--prefetch", self.ahead, 1, MOST_AHEAD),
-        ):
-            if len(set(values)) < len(values) or (option == "--batch" and not values):
-                raise ConfigurationError(f"{option} is {values}: give one number or several, none twice")
-            for value in values:
-                check_count(option, value, least, most)
+        check_numbers("--batch", self.batches, 1, MOST_BATCH)
+        check_numbers("--workers", self.workers, 0, MOST_WORKERS, needed=False)
+        check_numbers("--prefetch", self.ahead, 1, MOST_AHEAD, needed=False)
         samples = self._samples
         if samples.in_memory and any(self.workers):
             raise ConfigurationError(
@@ -125,26 +117,14 @@ class DataBench(Bench):
     def sent(self) -> Any:
         return self.data
 
-    @property
-    def cpus(self) -> int:
-        return 1
-
     def problems(self) -> Sequence[LoadingProblem]:
         return self._problems
 
-    def does(self, contender: str, problem: str) -> bool:
-        return True
-
-    @contextmanager
-    def teams(self, run: str, number: int) -> Iterator[Mapping[str, Team]]:
-        from d5ray.actors.remote import spawned  # noqa: PLC0415 - imports Ray
-
-        arguments = [
+    def executors(self, run: str, number: int) -> tuple[type, list[tuple[Any, ...]]]:
+        return LoadingExecutor, [
             (self.data, name, run, number, rank, self.seed + number, self.exporter(run, name))
             for rank, name in enumerate(self.frameworks)
         ]
-        with spawned(LoadingExecutor, arguments, cpus=CPUS) as actors:
-            yield {name: [actor] for name, actor in zip(self.frameworks, actors, strict=True)}
 
     @property
     def title(self) -> str:

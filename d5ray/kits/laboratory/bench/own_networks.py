@@ -149,9 +149,6 @@ class NetworkBench(FrameworkBench):
     def problems(self) -> Sequence[NetworkProblem]:
         return self._problems
 
-    def does(self, contender: str, problem: str) -> bool:
-        return True
-
     @property
     def title(self) -> str:
         return f"bench network {self.network.name}{' in training' if self.training else ''}"

@@ -4,7 +4,7 @@ import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +13,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.failures.exit_codes import EXIT_CODES, INCONCLUSIVE, INTERRUPTED
 from d5ray.recipes.engine.command import with_options
 from d5ray.recipes.engine.parsing import options
-from d5ray.recipes.engine.parsing.options import seconds_of, usable_cores
+from d5ray.recipes.engine.parsing.options import seconds_of
 
 if TYPE_CHECKING:
     from d5ray.kits.laboratory.bench.bench import Bench
@@ -118,10 +118,7 @@ def operators(
         frameworks=_listed(frameworks),
         device=device,
         dtype=dtype,
-        budget_seconds=seconds_of(budget),
-        processes=processes,
-        threads=usable_cores() if threads is None else threads,
-        seed=seed,
+        **_amounts(budget, processes, seed, threads),
     )
 
 
@@ -177,10 +174,7 @@ def operator(
         values=_range(values),
         device=device,
         dtype=dtype,
-        budget_seconds=seconds_of(budget),
-        processes=processes,
-        threads=usable_cores() if threads is None else threads,
-        seed=seed,
+        **_amounts(budget, processes, seed, threads),
     )
 
 
@@ -223,10 +217,7 @@ def network(
         training=training,
         frameworks=_some("--frameworks", frameworks) or (found.home if found.home == "jax" else "torch",),
         device=device,
-        budget_seconds=seconds_of(budget),
-        processes=processes,
-        threads=usable_cores() if threads is None else threads,
-        seed=seed,
+        **_amounts(budget, processes, seed, threads),
     )
 
 
@@ -275,9 +266,7 @@ def data(
         batches=_counts("--batch", batch),
         workers=() if workers is None else _counts("--workers", workers),
         ahead=() if prefetch is None else _counts("--prefetch", prefetch),
-        budget_seconds=seconds_of(budget),
-        processes=processes,
-        seed=seed,
+        **_amounts(budget, processes, seed),
     )
 
 
@@ -305,10 +294,14 @@ def allreduce(
         backends=_listed(backends),
         agents=_counts("--agents", agents),
         sizes=DEEPBENCH if sizes is None else _counts("--sizes", sizes),
-        budget_seconds=seconds_of(budget),
-        processes=processes,
-        seed=seed,
+        **_amounts(budget, processes, seed),
     )
+
+
+def _amounts(budget: str, processes: int, seed: int, threads: int | None = None) -> dict[str, Any]:
+    """How much every bench measures; threads are left to it where none are given."""
+    found = {"budget_seconds": seconds_of(budget), "processes": processes, "seed": seed}
+    return found if threads is None else {**found, "threads": threads}
 
 
 def _listed(text: str) -> tuple[str, ...]:
