@@ -1,7 +1,7 @@
 """Output for baselines measured side by side: criteria by what they compare, and times"""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -69,13 +69,12 @@ def sections(verdicts: Iterable[Verdict]) -> list[Group]:
         title = label.title + (f" ({unit})" if unit else "")
         if title not in made:
             made[title] = _section(label)
-        low, high = verdict.low, verdict.high
         made[title].add_row(
             ", ".join(label.at.values()) or label.who,
             "≥" if verdict.relation == ">=" else "≤",
             number(verdict.target * scale),
             "–" if verdict.value is None else short(verdict.value * scale),
-            "" if low is None or high is None else f"[{short(low * scale)}, {short(high * scale)}]",
+            _within(verdict.low, verdict.high, scale),
             str(verdict.n) if verdict.n else "",
             styled(verdict.verdict, style=COLOURS.get(verdict.verdict, "")),
         )
@@ -100,12 +99,11 @@ def steps(tables: Mapping[str, pa.Table]) -> ConsoleTable | None:
     )
     for name in names:
         found = side_by_side.StepTimeOf(name).estimate(tables)
-        low, high = found.low, found.high
         rate, right = _rate(tables, name), _worst(tables, TestAccuracy.name, name)
         table.add_row(
             name,
             short(found.known * 1e3),
-            "" if low is None or high is None else f"[{short(low * 1e3)}, {short(high * 1e3)}]",
+            _within(found.low, found.high, 1e3),
             str(found.n),
             "–" if rate is None else f"{rate:,.0f}",
             "–" if right is None else f"{right:.3f}",
@@ -115,13 +113,18 @@ def steps(tables: Mapping[str, pa.Table]) -> ConsoleTable | None:
 
 def exchanges(tables: Mapping[str, pa.Table]) -> list[ConsoleTable]:
     """The absolute times of exchanges by contender and size, and the bytes where they differ."""
-    made = []
-    for metric in (ALLREDUCE_TIME, GRADIENT_TIME):
-        if side_by_side.contenders(tables, metric):
-            made.append(_by_size(tables, metric, f"{metric} (ms)", lambda seconds: short(seconds * 1e3)))
-    if side_by_side.contenders(tables, GRADIENT_TIME):
-        made.append(_by_size(tables, BytesSent.name, f"{BytesSent.name} by an agent", size))
-    return made
+
+    def in_ms(seconds: float) -> str:
+        return short(seconds * 1e3)
+
+    made = [
+        studies.by_scope(f"{metric} (ms)", tables, metric, side_by_side.time_of, in_ms)
+        for metric in (ALLREDUCE_TIME, GRADIENT_TIME)
+    ]
+    if made[-1].row_count:
+        heading = f"{BytesSent.name} by an agent"
+        made.append(studies.by_scope(heading, tables, BytesSent.name, side_by_side.time_of, size))
+    return [table for table in made if table.row_count]
 
 
 def short(value: float) -> str:
@@ -131,6 +134,10 @@ def short(value: float) -> str:
     ('0.00123', '12.3', '183', '20,094')
     """
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _within(low: float | None, high: float | None, scale: float) -> str:
+    return "" if low is None or high is None else f"[{short(low * scale)}, {short(high * scale)}]"
 
 
 def _scale(verdict: Verdict) -> tuple[float, str]:
@@ -151,35 +158,12 @@ def _section(label: Label) -> ConsoleTable:
     return table
 
 
-def _by_size(
-    tables: Mapping[str, pa.Table], metric: str, heading: str, shown: Callable[[float], str]
-) -> ConsoleTable:
-    """Rows of contenders, columns of sizes; both in order of appearance."""
-    scopes = side_by_side.contenders(tables, metric)
-    split = [scope.partition("] ") for scope in scopes]  # a contender's name ends in the number of processes
-    names = dict.fromkeys(f"{name}]" for name, _, _ in split)
-    sizes = dict.fromkeys(size for _, _, size in split)
-    table = ConsoleTable(heading, numbers=sizes)
-    for name in names:
-        found = (side_by_side.time_of(tables, metric, name, at).value for at in sizes)
-        table.add_row(name, *("–" if value is None else shown(value) for value in found))
-    return table
-
-
-def _of(tables: Mapping[str, pa.Table], metric: str, contender: str) -> pa.Table:
-    samples = tables["samples"]
-    samples = samples.filter(
-        pc.and_(pc.equal(samples["metric"], metric), pc.equal(samples["scope"], contender))
-    )
-    return samples.filter(pc.not_equal(samples["phase"], "warmup"))
-
-
 def _rate(tables: Mapping[str, pa.Table], contender: str) -> float | None:
     """The samples of all ranks and steps over the time of the steps, each its slowest rank's."""
     keys = ["rep", "step", "rank"]
-    seconds = _of(tables, StepTime.name, contender).select([*keys, "value"])
-    rates = _of(tables, Throughput.name, contender).select([*keys, "value"]).rename_columns([*keys, "rate"])
-    both = seconds.join(rates, keys=keys)
+    seconds = side_by_side.rows_of(tables, StepTime.name, contender).select([*keys, "value"])
+    rates = side_by_side.rows_of(tables, Throughput.name, contender).select([*keys, "value"])
+    both = seconds.join(rates.rename_columns([*keys, "rate"]), keys=keys)
     both = both.append_column("samples", pc.multiply(both["value"], both["rate"]))
     steps = both.group_by(["rep", "step"]).aggregate([("samples", "sum"), ("value", "max")])
     samples, elapsed = pc.sum(steps["samples_sum"]).as_py(), pc.sum(steps["value_max"]).as_py()
@@ -188,5 +172,5 @@ def _rate(tables: Mapping[str, pa.Table], contender: str) -> float | None:
 
 def _worst(tables: Mapping[str, pa.Table], metric: str, contender: str) -> float | None:
     """The smallest over the ranks, as the median over processes."""
-    rows = _of(tables, metric, contender).group_by("rep").aggregate([("value", "min")])
+    rows = side_by_side.rows_of(tables, metric, contender).group_by("rep").aggregate([("value", "min")])
     return float(np.median(rows["value_min"])) if rows.num_rows else None

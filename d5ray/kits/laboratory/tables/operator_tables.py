@@ -4,12 +4,13 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Final, final
 
 import pyarrow as pa
 
 from d5ray.dashboards.numbers import count, number, size
+from d5ray.dashboards.quantities import unit_of
 from d5ray.display.console import ConsoleTable, Group, lines, out, styled
 from d5ray.kits.laboratory.bench.deepbench import GROUPS
 from d5ray.kits.laboratory.metrics import operator_calls
@@ -23,6 +24,7 @@ from d5ray.kits.laboratory.metrics.operator_calls import (
 from d5ray.kits.laboratory.metrics.side_by_side import time_of, time_ratio, times_by_pair
 from d5ray.kits.laboratory.tables import contenders
 from d5ray.metrics.record.reader import Run
+from d5ray.metrics.statistics.intervals import Estimate
 
 MOST_NAMES: Final = 4  # of what is missing for one reason
 IN_CACHE, FEWER, BEYOND = "in cache", "fewer FLOP", "beyond the peak"  # why a share is above 100 %
@@ -33,7 +35,6 @@ FEWER_IN: Final = (
     "conv",
     "convolutional network",
 )  # groups and types whose algorithms may need fewer operations
-SCALES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 @final
@@ -78,14 +79,38 @@ def measured(run: Run) -> list[Measured]:
     found, firsts = [], dict[str, str]()
     for name, known in sorted(job.get("problems", {}).items(), key=_place):
         for framework in job["frameworks"]:
-            scope = f"{framework} {name}"
-            if scope in there:
-                one = _measured(tables, metric, name, framework, known, flops, moved, cache)
-                first = firsts.setdefault(known["group"], scope)
-                if first != scope and known["group"] not in GROUPS:
-                    beside = time_ratio(tables, metric, scope, first)
-                    one = replace(one, ratio=beside.value, ratio_low=beside.low, ratio_high=beside.high)
-                found.append(one)
+            if (scope := f"{framework} {name}") not in there:
+                continue
+            time = time_of(tables, metric, scope)
+            seconds = time.known
+            share, bound, why = None, "", ""
+            if flops is not None and moved is not None:
+                share, bound = share_of_peak(known, flops[0], moved[0], seconds)
+                why = above(share, bound, known, cache)
+            beside, first = Estimate(None), firsts.setdefault(known["group"], scope)
+            if first != scope and known["group"] not in GROUPS:
+                beside = time_ratio(tables, metric, scope, first)
+            found.append(
+                Measured(
+                    problem=name,
+                    group=known["group"],
+                    framework=framework,
+                    seconds=seconds,
+                    low=time.low,
+                    high=time.high,
+                    n=len(times_by_pair(tables, metric, scope)),
+                    intensity=known["flops"] / known["bytes"] if known["bytes"] else 0.0,
+                    flops_per_second=known["flops"] / seconds,
+                    bytes_per_second=known["bytes"] / seconds,
+                    share=None if why == REFUSED else share,
+                    bound=bound,
+                    above=why,
+                    samples_per_second=known["batch"] / seconds if metric in OF_SAMPLES else None,
+                    ratio=beside.value,
+                    ratio_low=beside.low,
+                    ratio_high=beside.high,
+                )
+            )
     return found
 
 
@@ -95,41 +120,6 @@ def _place(item: tuple[str, Mapping[str, Any]]) -> tuple[int, int, int, str]:
     if group in GROUPS:
         return GROUPS.index(group), 0, known["flops"], name
     return len(GROUPS), known["number"], 0, name
-
-
-def _measured(
-    tables: Mapping[str, pa.Table],
-    metric: str,
-    problem: str,
-    framework: str,
-    known: Mapping[str, Any],
-    flops: tuple[float, str] | None,
-    moved: tuple[float, str] | None,
-    cache: int,
-) -> Measured:
-    scope = f"{framework} {problem}"
-    found = time_of(tables, metric, scope)
-    seconds = found.known
-    share, bound, why = None, "", ""
-    if flops is not None and moved is not None:
-        share, bound = share_of_peak(known, flops[0], moved[0], seconds)
-        why = above(share, bound, known, cache)
-    return Measured(
-        problem=problem,
-        group=known["group"],
-        framework=framework,
-        seconds=seconds,
-        low=found.low,
-        high=found.high,
-        n=len(times_by_pair(tables, metric, scope)),
-        intensity=known["flops"] / known["bytes"] if known["bytes"] else 0.0,
-        flops_per_second=known["flops"] / seconds,
-        bytes_per_second=known["bytes"] / seconds,
-        share=None if why == REFUSED else share,
-        bound=bound,
-        above=why,
-        samples_per_second=known["batch"] / seconds if metric in OF_SAMPLES else None,
-    )
 
 
 def share_of_peak(known: Mapping[str, Any], flops: float, moved: float, seconds: float) -> tuple[float, str]:
@@ -250,7 +240,8 @@ def sections(found: list[Measured], frameworks: list[str]) -> Iterator[Group]:
         table = ConsoleTable("problem", "framework", numbers=measured)
         last = ""
         for each in members:
-            table.add_row(*_cells(each, each.problem == last))
+            rates = (each.flops_per_second / 1e9, each.bytes_per_second / 1e9, each.intensity)
+            table.add_row(*_cells(each, last), *map(_three, rates), _share(each) or "–")
             last = each.problem
         yield Group(styled(group, style="bold"), table)
 
@@ -266,17 +257,10 @@ def _beside_each_other(found: list[Measured]) -> ConsoleTable:
     }
     shown = {name: cells for name, cells in columns.items() if any(cells)}
     table = ConsoleTable("problem", "by", numbers=("time", "95% interval", "n", *shown))
+    last = ""
     for place, each in enumerate(found):
-        scale, unit = _scale(each.seconds)
-        same = place > 0 and found[place - 1].problem == each.problem
-        table.add_row(
-            "" if same else each.problem,
-            each.framework,
-            f"{_three(each.seconds / scale)} {unit}",
-            _interval(each.low, each.high, scale),
-            str(each.n),
-            *(cells[place] or "–" for cells in shown.values()),
-        )
+        table.add_row(*_cells(each, last), *(cells[place] or "–" for cells in shown.values()))
+        last = each.problem
     return table
 
 
@@ -331,27 +315,15 @@ def duration(seconds: float) -> str:
     >>> duration(0.00123), duration(2.5e-7)
     ('1.23 ms', '250 ns')
     """
-    scale, unit = _scale(seconds)
-    return f"{_three(seconds / scale)} {unit}"
+    unit = unit_of("s", [seconds])
+    return f"{_three(seconds / unit.scale)} {unit.name}"
 
 
-def _cells(each: Measured, same: bool) -> tuple[str, ...]:
-    scale, unit = _scale(each.seconds)
-    return (
-        "" if same else each.problem,
-        each.framework,
-        f"{_three(each.seconds / scale)} {unit}",
-        _interval(each.low, each.high, scale),
-        str(each.n),
-        _three(each.flops_per_second / 1e9),
-        _three(each.bytes_per_second / 1e9),
-        _three(each.intensity),
-        _share(each) or "–",
-    )
-
-
-def _scale(seconds: float) -> tuple[float, str]:
-    return next((pair for pair in SCALES if seconds >= pair[0]), SCALES[-1])
+def _cells(each: Measured, last: str) -> tuple[str, ...]:
+    """What, unless that is the last row's, by whom, in what time, of how many processes."""
+    within = _interval(each.low, each.high, unit_of("s", [each.seconds]).scale)
+    problem = "" if each.problem == last else each.problem
+    return problem, each.framework, duration(each.seconds), within, str(each.n)
 
 
 def _three(value: float) -> str:

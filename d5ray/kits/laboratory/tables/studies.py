@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from d5ray.dashboards.numbers import count, number, size
+from d5ray.dashboards.quantities import unit_of
 from d5ray.display.console import ConsoleTable
 from d5ray.kits.laboratory.metrics import exchanges as of_exchanges
 from d5ray.kits.laboratory.metrics import rates, side_by_side, simulations
@@ -53,7 +54,7 @@ def of(run: Tables) -> list[ConsoleTable]:
 
 def updates(run: Tables) -> ConsoleTable:
     """Updates a second of all agents of a contender together, by size."""
-    return _by_scope("updates/s of all agents", run, rates.UPDATE_RATE, rates.rate_of)
+    return by_scope("updates/s of all agents", run, rates.UPDATE_RATE, rates.rate_of)
 
 
 def samples(run: Tables) -> ConsoleTable:
@@ -61,8 +62,7 @@ def samples(run: Tables) -> ConsoleTable:
     table = ConsoleTable("samples/s of all agents", numbers=("median", "95% interval", "n"))
     for name in side_by_side.contenders(run, rates.AGENT_STEP_TIME):
         found = rates.rate_of(run, rates.SAMPLE_RATE, name)
-        low, high = found.low, found.high
-        within = "" if low is None or high is None else f"[{number(low)}, {number(high)}]"
+        within = unit_of("1", ()).interval(found.low, found.high)
         table.add_row(name, number(found.known), within, str(found.n))
     return table
 
@@ -99,7 +99,7 @@ def _by_side(run: Tables, metric: str) -> ConsoleTable | None:
 
 def overheads(run: Tables) -> ConsoleTable:
     """Seconds of simulated trainings, and of the gradients in them."""
-    return _by_scope("a training (s)", run, simulations.TRAINING_TIME, side_by_side.time_of)
+    return by_scope("a training (s)", run, simulations.TRAINING_TIME, side_by_side.time_of)
 
 
 def wholes(run: Tables) -> ConsoleTable:
@@ -138,14 +138,18 @@ def exchanges(run: Tables) -> ConsoleTable:
     return table
 
 
-def _by_scope(
-    heading: str, run: Tables, metric: str, of: Callable[[Tables, str, str], Estimate]
+def by_scope(
+    heading: str,
+    run: Tables,
+    metric: str,
+    of: Callable[[Tables, str, str], Estimate],
+    shown: Callable[[float], str] = number,
 ) -> ConsoleTable:
     """A contender's row, with the medians of what it did at each size."""
     cells = {}
     for scope in side_by_side.contenders(run, metric):
-        found = of(run, metric, scope)
-        cells[scope[: scope.index("]") + 1], Scope.of(scope).at] = number(found.known)
+        value = of(run, metric, scope).value
+        cells[scope[: scope.index("]") + 1], Scope.of(scope).at] = "–" if value is None else shown(value)
     return _crossed(heading, cells)
 
 
