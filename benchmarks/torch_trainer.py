@@ -11,13 +11,18 @@ if TYPE_CHECKING:
     from benchmarks.torch_loops import Task, Trained
 
 
+def absent(module: str, package: str, name: str = "") -> str:
+    """Why a peer cannot be measured here, and how to get it; empty if it can."""
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        return f"{name or module} cannot be imported ({first_line(error)}): pip install {package}"
+    return ""
+
+
 def missing() -> str:
     """What Ray Train lacks here, and how to get it; empty if nothing."""
-    try:
-        importlib.import_module("ray.train.torch")
-    except ImportError as error:
-        return f"Ray Train cannot be imported ({first_line(error)}): pip install 'ray[train]'"
-    return ""
+    return absent("ray.train.torch", "'ray[train]'", "Ray Train")
 
 
 @final

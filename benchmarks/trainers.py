@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from benchmarks import torch_trainer
 from benchmarks.step_times import StepTimes
 from d5ray.distributed.optimizers.local_sgd import LocalSGD
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
@@ -123,8 +124,6 @@ class RayTrain(Contender[StepTimes]):
         return f"ray.train[{self.processes}]"
 
     def missing(self) -> str:
-        from benchmarks import torch_trainer  # noqa: PLC0415 - imports Ray
-
         return torch_trainer.missing()
 
     def measure(self, job: StepTimes, folder: Path) -> list[RankSeries]:

@@ -2,22 +2,19 @@
 
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import torch
 
 from d5ray.errors import AgentError
 from d5ray.frameworks import torch as d5fw
-from d5ray.frameworks.torch import build
-from d5ray.networks.executors.labelled_network import labelled
-from d5ray.networks.layers.from_layers import network_from_layers
+from d5ray.frameworks.initial_values import labelled_network
 from d5ray.networks.microbatch.executor import MicroBatched
 from d5ray.networks.microbatch.freezing import frozen_statistics
 from d5ray.networks.microbatch.measuring import StepCost, step_costs
 from d5ray.networks.microbatch.peak import HostPeak
 from d5ray.networks.network import Network
-from d5ray.networks.zoo import catalogue
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 
 if TYPE_CHECKING:
@@ -31,11 +28,8 @@ Batch = dict[str, np.ndarray[Any, Any]]
 
 def network_of(name: str, sample_shape: tuple[int, ...], seed: int) -> Network:
     """One of the catalogue's with its loss, which mixes no samples."""
-    layers = catalogue.network(name, sample_shape, CLASSES)
-    module = build.seeded(layers, sample_shape, seed)
-    values = {key: np.array(tensor.numpy()) for key, tensor in module.state_dict().items()}
-    own = network_from_layers(layers, sample_shape, values, name=name)
-    return frozen_statistics(labelled(own, SoftmaxCrossEntropyLoss(), sample_shape).network)
+    made = labelled_network(name, {}, sample_shape, CLASSES, SoftmaxCrossEntropyLoss(), seed=seed)
+    return frozen_statistics(made.network)
 
 
 def batch_of(network: Network, samples: int, seed: int) -> Batch:
@@ -45,31 +39,6 @@ def batch_of(network: Network, samples: int, seed: int) -> Batch:
     sizes = [size for size in shape[1:] if isinstance(size, int)]  # all but the batch's are known
     inputs = generator.standard_normal((samples, *sizes), dtype=np.float32)
     return {"input": inputs, "labels": generator.integers(0, CLASSES, samples)}
-
-
-class Steps(Protocol):
-    """The steps whose costs are looked for, as a job has them."""
-
-    @property
-    def network(self) -> str: ...
-    @property
-    def sample_shape(self) -> tuple[int, ...]: ...
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def sizes(self) -> tuple[int, ...]: ...
-    @property
-    def threads(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
-
-
-def costs(job: Steps) -> dict[int, StepCost]:
-    """What a step takes as a whole, and in micro-batches of each size."""
-    network = network_of(job.network, job.sample_shape, job.seed)
-    batch = batch_of(network, job.batch_size, job.seed)
-    sizes = (job.batch_size, *job.sizes)
-    return step_costs(d5fw.from_onnx, network, batch, sizes, seconds=0.0, threads=job.threads)
 
 
 @final
@@ -87,6 +56,13 @@ class MicrobatchWork:
     steps: int
     threads: int
     seed: int
+
+    def costs(self, sizes: tuple[int, ...]) -> dict[int, StepCost]:
+        """What a step takes as a whole, and in micro-batches of each size."""
+        network = network_of(self.network, self.sample_shape, self.seed)
+        batch = batch_of(network, self.batch_size, self.seed)
+        sizes = (self.batch_size, *sizes)
+        return step_costs(d5fw.from_onnx, network, batch, sizes, seconds=0.0, threads=self.threads)
 
     def __call__(self, rank: int) -> tuple[list[float], float]:
         torch.set_num_threads(self.threads)

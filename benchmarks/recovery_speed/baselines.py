@@ -1,7 +1,6 @@
 """Contenders that are killed beside d5ray's agents: torchft, Ray Train, hivemind; and what a start takes"""
 
 import contextlib
-import importlib
 import json
 import os
 import signal
@@ -14,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, final
 
+from benchmarks import torch_trainer
 from benchmarks.recovery_speed.job import Recoveries
 from benchmarks.recovery_speed.marks import VICTIM, noted, outcome
 from benchmarks.recovery_speed.metrics import START_TIME
-from d5ray.errors import AgentError, first_line
+from d5ray.errors import AgentError
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
 from d5ray.kits.laboratory.comparisons.processes import LAST_LINES, environment
 
@@ -39,7 +39,7 @@ class TorchFT(Contender[Recoveries]):
         return f"torchft[{self.processes}]"
 
     def missing(self) -> str:
-        return absent("torchft", "torchft==0.2.0")
+        return torch_trainer.absent("torchft", "torchft==0.2.0")
 
     def measure(self, job: Recoveries, folder: Path) -> list[RankSeries]:
         with workers(folder) as start:
@@ -61,7 +61,7 @@ class Hivemind(Contender[Recoveries]):
         return f"hivemind[{self.processes}]"
 
     def missing(self) -> str:
-        return absent("hivemind", "hivemind")
+        return torch_trainer.absent("hivemind", "hivemind")
 
     def measure(self, job: Recoveries, folder: Path) -> list[RankSeries]:
         with workers(folder) as start:
@@ -84,8 +84,6 @@ class RayTrainAgain(Contender[Recoveries]):
         return f"ray.train[{self.processes}]"
 
     def missing(self) -> str:
-        from benchmarks import torch_trainer  # noqa: PLC0415 - imports Ray
-
         return torch_trainer.missing()
 
     def measure(self, job: Recoveries, folder: Path) -> list[RankSeries]:
@@ -124,15 +122,6 @@ class Start(Contender[Recoveries]):
 
 
 # --------------------------------------------------------------------------------------------------------
-
-
-def absent(module: str, package: str) -> str:
-    """Why a peer cannot be measured here; empty if it can."""
-    try:
-        importlib.import_module(module)
-    except ImportError as error:
-        return f"{module} cannot be imported ({first_line(error)}): pip install {package}"
-    return ""
 
 
 def of(job: Recoveries, folder: Path, rank: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.wire.secret import Secret
 from d5ray.kits.laboratory.comparisons import processes
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
-from d5ray.kits.laboratory.metrics.rates import BARE, IN_THE_SHARD, SERVICE_TIME
+from d5ray.kits.laboratory.metrics.rates import SERVICE_TIME
 from d5ray.training.optimizers.gradient_descent import SGD
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class ServiceAndUpdate(Contender[ServerUpdates]):
                 SERVICE_TIME, "s", 0, times.seconds, phase="run", at=f"{side} {size}", loops=times.loops
             )
             for size, both in found.items()
-            for side, times in zip((IN_THE_SHARD, BARE), both, strict=True)
+            for side, times in both.items()
         ]
 
 

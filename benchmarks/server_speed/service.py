@@ -1,12 +1,11 @@
 """What a shard's work for one push costs beside the update itself: both in one process, in turn"""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from time import perf_counter, perf_counter_ns
 from typing import Any, final
 
 import numpy as np
 
+from benchmarks.interleaved_timing import interleaved, timer
 from d5ray.distributed.parameter_server.consistency import Asynchronous
 from d5ray.distributed.parameter_server.remote_client import RemoteServer
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
@@ -15,7 +14,8 @@ from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.parameter_server.shard_service import ShardServer
 from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import AgentError
-from d5ray.kits.laboratory.comparisons.timing import FEWEST, MOST, SAMPLE_SECONDS, Times
+from d5ray.kits.laboratory.comparisons.timing import Times
+from d5ray.kits.laboratory.metrics.rates import BARE, IN_THE_SHARD
 from d5ray.training.optimizers.gradient_descent import SGD
 from d5ray.training.optimizers.optimizer import BLOCK
 
@@ -23,7 +23,6 @@ LEARNING_RATE = 2.0**-10
 WAIT_SECONDS = 60.0
 NODE = "here"
 Array = np.ndarray[Any, np.dtype[np.float32]]
-Turn = Callable[[int], float]  # makes that many calls, and gives the mean of their seconds
 
 
 @final
@@ -34,10 +33,10 @@ class ServiceTimes:
     elements: dict[str, int]
     seconds: float
 
-    def __call__(self, rank: int) -> dict[str, tuple[Times, Times]]:
+    def __call__(self, rank: int) -> dict[str, dict[str, Times]]:
         return {size: self.of(elements) for size, elements in self.elements.items()}
 
-    def of(self, elements: int) -> tuple[Times, Times]:
+    def of(self, elements: int) -> dict[str, Times]:
         """Seconds of one push in the shard and of one bare update, in turn, after a check of the update."""
         resolved = ResolvedServers(Servers(), Asynchronous(), Descend(), SGD(LEARNING_RATE))
         secret = Secret.new()
@@ -61,13 +60,8 @@ class ServiceTimes:
                     client.push(gradient)
                 return (server.service_ns - before) * 1e-9 / loops
 
-            def bare(loops: int) -> float:
-                begin = perf_counter_ns()
-                for _ in range(loops):
-                    descend(x, own)
-                return (perf_counter_ns() - begin) * 1e-9 / loops
-
-            times = alternately(push, bare, self.seconds)
+            sides = {IN_THE_SHARD: push, BARE: timer(lambda: descend(x, own))}
+            times = interleaved(sides, self.seconds)
             client.pull(into=gradient)
             if not (gradient == -LEARNING_RATE * pushes).all():
                 raise AgentError(f"{pushes} pushes made {gradient} of zeros: nothing is measured")
@@ -82,20 +76,3 @@ def descend(x: Array, gradient: Array) -> None:
     for begin in range(0, len(x), BLOCK):
         block = slice(begin, begin + BLOCK)
         x[block] -= LEARNING_RATE * gradient[block]
-
-
-def alternately(first: Turn, second: Turn, seconds: float) -> tuple[Times, Times]:
-    """Both in turn, each value the mean of as many as fill `SAMPLE_SECONDS`, for about that many seconds.
-
-    Who begins alternates. The repetitions by which their number is decided are not counted.
-    """
-    first(1)
-    once = second(1)
-    loops = max(1, round(SAMPLE_SECONDS / once))
-    found: tuple[list[float], list[float]] = ([], [])
-    begin = perf_counter()
-    while len(found[0]) < FEWEST or (len(found[0]) < MOST and perf_counter() - begin < seconds):
-        sides = [(first, found[0]), (second, found[1])]
-        for side, values in sides if len(found[0]) % 2 == 0 else reversed(sides):
-            values.append(side(loops))
-    return Times(found[0], loops), Times(found[1], loops)

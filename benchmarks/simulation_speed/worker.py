@@ -10,9 +10,10 @@ from typing import Any, final
 
 import numpy as np
 
-from benchmarks.server_speed.service import alternately
+from benchmarks.interleaved_timing import interleaved, timer
 from d5ray.experiment import Experiment
 from d5ray.kits.laboratory.comparisons.timing import Times
+from d5ray.kits.laboratory.metrics.simulations import BARE, SIMULATED
 from d5ray.networks.executors.delayed import DelayedExecutor
 from d5ray.networks.executors.executor import Executor
 from d5ray.simulated.group import SimulatedGroup
@@ -32,15 +33,9 @@ class WithGradients:
     seconds: float
     folder: Path
 
-    def __call__(self, rank: int) -> tuple[Times, Times]:
+    def __call__(self, rank: int) -> dict[str, Times]:
         with simulate(self.experiment, root=self.folder) as group:
             batches = self.batches(group)
-
-            def simulated(loops: int) -> float:
-                begin = perf_counter()
-                for _ in range(loops):
-                    group.train(self.steps, progress=False)
-                return (perf_counter() - begin) / loops
 
             def bare(loops: int) -> float:
                 due = [next(batches) for _ in range(loops * self.steps * len(group.agents))]
@@ -49,7 +44,8 @@ class WithGradients:
                     executor.inference_and_backprop(inputs, labels)
                 return (perf_counter() - begin) / loops
 
-            return alternately(simulated, bare, self.seconds)
+            simulated = timer(lambda: group.train(self.steps, progress=False))
+            return interleaved({SIMULATED: simulated, BARE: bare}, self.seconds)
 
     def batches(self, group: SimulatedGroup) -> Iterator[tuple[Executor, Array, Array]]:
         """The agents' own executors with the batches of the training, step by step, rank by rank."""

@@ -50,13 +50,13 @@ def nothing_seen() -> Iterator[None]:
     "contender", [BesideGradients(d5.optimizers.AllreduceSGD(), 3), BesideGradients(d5.optimizers.ASGD(), 3)]
 )
 def test_the_gradients_alone_are_those_of_the_simulation(contender: BesideGradients, tmp_path: Path) -> None:
-    """The same executors on the same batches, in every repetition; one of each side is a warm-up."""
+    """The same executors on the same batches, in every repetition; two of each side are a warm-up."""
     experiment = replace(contender.experiment(job_of(recipe, batch_size=4)), executor=watched)
-    simulated, bare = WithGradients(experiment, STEPS, 1e-6, tmp_path)(0)
+    simulated, bare = WithGradients(experiment, STEPS, 1e-6, tmp_path)(0).values()
     assert (len(simulated.seconds), len(bare.seconds), simulated.loops) == (5, 5, 1)
     assert min(simulated.seconds) > 0 and min(bare.seconds) > 0
-    turns = np.array([hash(each) for each in seen]).reshape(6, 2, 3 * STEPS)  # (repetition, side, gradients)
-    for first, second in turns:
+    turns = np.array([hash(each) for each in seen]).reshape(14, 3 * STEPS)  # by side, twice for a warm-up
+    for first, second in [turns[[0, 2]], turns[[1, 3]], *turns[4:].reshape(5, 2, 3 * STEPS)]:
         assert sorted(first) == sorted(second)
         assert len(set(first)) == 3 * STEPS
     assert len({own for own, _ in seen}) == 3

@@ -11,6 +11,7 @@ from benchmarks.update_speed import recipe as recipe
 from benchmarks.update_speed.baselines import Peers
 from benchmarks.update_speed.worker import RuleTimes
 from d5ray.errors import AgentError
+from d5ray.kits.laboratory.comparisons.timing import Times
 
 
 def work(*peers: Peers, model: str = "lenet") -> RuleTimes:
@@ -46,16 +47,17 @@ def test_everything_is_timed_and_kept_under_its_side() -> None:
 
 
 def test_sides_come_in_turn_forwards_and_backwards() -> None:
-    """Once each before anything counts, twice; then a b, b a, a b, …"""
-    calls: list[str] = []
+    """Once each before anything counts, twice; then a b, b a, a b, … 2 ms five times a value, 1 ms ten."""
+    calls: list[tuple[str, int]] = []
 
-    def side(name: str) -> Callable[[int], float]:
+    def side(name: str, seconds: float) -> Callable[[int], float]:
         def turn(loops: int) -> float:
-            calls.append(name)
-            return 1.0
+            calls.append((name, loops))
+            return seconds
 
         return turn
 
-    found = interleaved({"a": side("a"), "b": side("b")}, seconds=0.0)
-    assert calls == list("aabb") + list("abbaabbaab")
-    assert {name: times.seconds for name, times in found.items()} == {"a": [1.0] * 5, "b": [1.0] * 5}
+    found = interleaved({"a": side("a", 0.002), "b": side("b", 0.001)}, seconds=0.0)
+    assert calls[:4] == [(name, 1) for name in "aabb"]
+    assert calls[4:] == [(name, {"a": 5, "b": 10}[name]) for name in "abbaabbaab"]
+    assert found == {"a": Times([0.002] * 5, 5), "b": Times([0.001] * 5, 10)}
