@@ -130,6 +130,3 @@ def test_every_optimizer_tries_every_workload_with_every_seed() -> None:
     ]
     names = {contender.name for contender in job.contenders()}
     assert names == {contender.name for _, contender in job.interleaved()} and "a, lenet[1]" in names
-
-
-# -- recipes -----------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import d5ray as d5
@@ -27,6 +28,17 @@ from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.jobs.contest import Tries
 from d5ray.kits.laboratory.jobs.scaling import RealExchange
 from d5ray.kits.laboratory.jobs.trainings import Training
+from d5ray.kits.laboratory.metrics.exchanges import (
+    ALLREDUCE_TIME,
+    GRADIENT_TIME,
+    AllreduceSpeedup,
+    AllreduceTime,
+    AllreduceTimeRatio,
+    GradientExchangeSpeedup,
+    GradientExchangeTime,
+)
+from d5ray.kits.laboratory.metrics.rates import SERVICE_TIME, ServiceTimeRatio
+from d5ray.kits.laboratory.metrics.simulations import SimulationOverhead
 from d5ray.kits.laboratory.metrics.trainings import (
     UPDATES,
     AccuracyDifference,
@@ -35,6 +47,7 @@ from d5ray.kits.laboratory.metrics.trainings import (
 )
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.reader import list_runs
+from d5ray.metrics.record.recorder import Recorder
 from d5ray.recipes import (
     batch_or_rate,
     compressed_exchange,
@@ -43,7 +56,7 @@ from d5ray.recipes import (
     straggler_throughput,
 )
 from tests.conftest import d5ray
-from tests.kits.laboratory.comparing import LINEAR, job_of, planted
+from tests.kits.laboratory.comparing import LINEAR, job_of, planted, written
 
 SGD = d5.optimizers.SGD(0.1)
 WRONG: list[tuple[ModuleType, dict[str, Any], str]] = [
@@ -191,6 +204,11 @@ def test_every_criterion_is_about_who_is_measured_and_everybody_is_in_one(recipe
         (PeakMemoryRatio("a[1]", "b[1]"), STEP_PEAK_MEMORY, "a[1]", "b[1]", 0.2),
         (UpdatesRatio("a[1]", "b[1]"), UPDATES, "a[1]", "b[1]", 0.25),
         (TrainingTimeRatio("a[1]", "b[1]"), "training_time", "a[1]", "b[1]", 0.5),
+        (SimulationOverhead("a[1]"), "training_time", "a[1] simulated", "a[1] gradients alone", 1.2),
+        (ServiceTimeRatio("a[1]", "4 B"), SERVICE_TIME, "a[1] in the shard 4 B", "a[1] bare update 4 B", 1.2),
+        (AllreduceTimeRatio("a[2]", "b[2]", "1 MB"), ALLREDUCE_TIME, "a[2] 1 MB", "b[2] 1 MB", 0.25),
+        (AllreduceSpeedup("a[2]", "b[2]", "1 MB"), ALLREDUCE_TIME, "b[2] 1 MB", "a[2] 1 MB", 1.5),
+        (GradientExchangeSpeedup("a[2]", "b[2]", "lenet"), GRADIENT_TIME, "b[2] lenet", "a[2] lenet", 4.0),
     ],
 )  # fmt: skip
 def test_a_ratio_is_that_of_the_sides_of_each_round(
@@ -201,11 +219,34 @@ def test_a_ratio_is_that_of_the_sides_of_each_round(
     rows = {
         (name, base): speeds,
         (name, ours): [ratio * speed for speed in speeds],
-        (name, "c[1]"): [9.0] * 6,
+        **{(name, scope): [9.0] * 6 for scope in ("c[1]", f"{ours} 2", f"2 {base}")},
+        ("another", ours): [9.0] * 6,
     }
     found = metric.estimate(planted(rows))
     assert [found.value, found.low, found.high] == pytest.approx([ratio] * 3)
+    assert (found.n, found.sample_unit) == (6, "pairs of fresh processes")
     assert metric.estimate(planted({(name, base): speeds})).value is None
+
+
+@pytest.mark.parametrize(
+    ("metric", "name"),
+    [
+        (AllreduceTime("a[2]", "1 MB"), ALLREDUCE_TIME),
+        (GradientExchangeTime("a[2]", "1 MB"), GRADIENT_TIME),
+    ],
+)
+def test_a_time_is_that_of_the_slowest_rank_at_its_size(metric: Any, name: str) -> None:
+    """Of who cannot be measured here a row without a value says why, at whatever size."""
+    rows = [(name, "a[2] 1 MB", rank, pair, 3.0 - rank) for rank in range(2) for pair in range(6)]
+    found = metric.estimate(written([*rows, (name, "a[2] 4 kB", 0, 0, 9.0)]))
+    assert (found.value, found.low, found.high) == (3.0, 3.0, 3.0)
+    why = "unavailable: there is no mpirun: install OpenMPI"
+    batches: list[pa.RecordBatch] = []
+    recorder = Recorder(run_id="r", agent="a[2]/0", rank=0, node="n", send=batches.append)
+    recorder.record("step_time", None, scope="a[2]", status=why, source="unavailable")
+    recorder.flush()
+    verdict = (metric <= 1).judge({"samples": pa.Table.from_batches(batches)})
+    assert (verdict.verdict, verdict.value, verdict.reason) == ("INCONCLUSIVE", None, why)
 
 
 def test_a_difference_of_accuracies_is_that_of_the_pairs() -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from d5ray.errors import ConfigurationError, D5Error
@@ -12,7 +11,7 @@ from d5ray.kits.laboratory.bench.decoders import DECODERS, PACKAGES, Decoded, ch
 from d5ray.kits.laboratory.bench.loaded_data import asked
 from d5ray.kits.laboratory.bench.loading import LoadingExecutor
 from d5ray.kits.laboratory.bench.own_data import DataBench
-from d5ray.metrics.record.schema import SAMPLES
+from tests.kits.laboratory.comparing import measured_rows
 
 CODE = """
 import numpy as np
@@ -63,12 +62,7 @@ def images(tmp_path: Path) -> Path:
 
 def rows(bench: DataBench, decoder: str, place: int) -> list[dict[str, Any]]:
     """The measured rows of a problem, by an executor as a run has it."""
-    executor = LoadingExecutor(bench.data, decoder, "r", 2, 0, seed=1)
-    executor.prepare()
-    found = executor.measure(bench.problems()[place], 0.0, 20.0)
-    assert not found.reason
-    table: list[dict[str, Any]] = pa.Table.from_batches(found.rows, SAMPLES).to_pylist()
-    return [row for row in table if row["phase"] == "run"]
+    return measured_rows(LoadingExecutor(bench.data, decoder, "r", 2, 0, seed=1), bench.problems()[place])
 
 
 def test_samples_in_memory_have_no_workers(file: str) -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -14,7 +13,7 @@ from d5ray.actors.executors.operator_executor import OperatorExecutor
 from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.bench.own_network import Asked, OwnNetwork
 from d5ray.kits.laboratory.bench.own_networks import NetworkBench
-from d5ray.metrics.record.schema import SAMPLES
+from tests.kits.laboratory.comparing import measured_rows
 
 CODE = """
 import numpy as np
@@ -75,12 +74,7 @@ def bench(network: OwnNetwork, *batches: int, **changes: Any) -> NetworkBench:
 
 def rows(made: NetworkBench, framework: str) -> list[dict[str, Any]]:
     """The measured rows of the first problem, by an executor as a run has it."""
-    executor = OperatorExecutor(framework, "cpu", 1, "r", 0, 0, seed=1)
-    executor.prepare()
-    found = executor.measure(made.problems()[0], 0.0, 20.0)
-    assert not found.reason
-    table: list[dict[str, Any]] = pa.Table.from_batches(found.rows, SAMPLES).to_pylist()
-    return [row for row in table if row["phase"] == "run"]
+    return measured_rows(OperatorExecutor(framework, "cpu", 1, "r", 0, 0, seed=1), made.problems()[0])
 
 
 KINDS = ["lenet", "Net", "net", "onnx", "Tokens", "Branching"]

@@ -4,15 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 
 from d5ray.actors.executors.operator_executor import OperatorExecutor
 from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.bench.own_operators import OwnOperatorBench, named
-from d5ray.metrics.record.schema import SAMPLES
 from d5ray.operators.framework import class_named
+from tests.kits.laboratory.comparing import measured_rows
 
 CODE = """
 import numpy as np
@@ -134,14 +133,9 @@ def test_every_call_is_a_row(file: str, names: str, training: bool) -> None:
     """By an executor as a run has it, under torch: times, and the rates that follow from them."""
     shapes = "3x8" if names != "product" else "3x8,8x2"
     (problem,) = bench(file, names, shapes, training=training).problems()
-    executor = OperatorExecutor("torch", "cpu", 1, "r", 4, 0, seed=1)
-    executor.prepare()
-    found = executor.measure(problem, 0.0, 10.0)
-    assert not found.reason
-    rows = [row for row in pa.Table.from_batches(found.rows, SAMPLES).to_pylist() if row["phase"] == "run"]
+    rows = measured_rows(OperatorExecutor("torch", "cpu", 1, "r", 4, 0, seed=1), problem)
     times = [row["value"] for row in rows if row["metric"] == "operator_time"]
     rates = [row["value"] for row in rows if row["metric"] == "byte_rate"]
-    assert found.seconds == np.median(times)
     np.testing.assert_allclose(np.multiply(times, rates), problem.moved_bytes)
     assert {row["scope"] for row in rows} == {f"torch {names} {shapes.replace('x', '×')}"}
     assert ("flop_rate" in {row["metric"] for row in rows}) == (names in ("Layer", "layer", "product"))

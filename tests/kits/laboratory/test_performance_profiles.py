@@ -16,25 +16,17 @@ from d5ray.kits.laboratory.metrics.performance_profiles import (
     score,
     share,
 )
-from d5ray.metrics.record.recorder import Recorder
+from tests.kits.laboratory.comparing import Row, written
 
 INF = math.inf
-UNITS = {"time_to_target": "s"}
-Planted = tuple[str, str, int, float]  # metric, scope, seed, value
 
 
-def rows(*planted: Planted) -> dict[str, pa.Table]:
-    batches: list[pa.RecordBatch] = []
-    recorder = Recorder(run_id="r", agent="a", rank=0, node="n", send=batches.append)
-    for metric, scope, seed, value in planted:
-        recorder.declare(metric, UNITS.get(metric, "1"))
-        recorder.record(metric, value, step=0, phase="run", scope=scope, rep=seed)
-    recorder.flush()
-    return {"samples": pa.Table.from_batches(batches)}
+def rows(*planted: Row) -> dict[str, pa.Table]:
+    return written(planted)
 
 
-def of_seeds(optimizer: str, workload: str, *values: float, metric: str = "steps_to_target") -> list[Planted]:
-    return [(metric, f"{optimizer}, {workload}[1]", seed, value) for seed, value in enumerate(values)]
+def of_seeds(optimizer: str, workload: str, *values: float, metric: str = "steps_to_target") -> list[Row]:
+    return [(metric, f"{optimizer}, {workload}[1]", 0, seed, value) for seed, value in enumerate(values)]
 
 
 def test_ratios_are_those_to_the_best_on_each_workload() -> None:
@@ -129,4 +121,4 @@ def test_only_workloads_that_all_were_measured_on_are_compared() -> None:
     assert (missing.verdict, missing.reason) == ("INCONCLUSIVE", "unavailable: C was not measured")
     apart = rows(*of_seeds("A", "w", 100), *of_seeds("B", "v", 50))
     assert PerformanceScore("A").estimate(apart).value is None
-    assert PerformanceScore("A").estimate(rows(("loss", "agent", 0, 1.0))).value is None
+    assert PerformanceScore("A").estimate(rows(("loss", "agent", 0, 0, 1.0))).value is None

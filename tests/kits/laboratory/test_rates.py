@@ -1,48 +1,36 @@
-"""Rates of several agents together, and of a push in a shard, against planted rows; who is missing is told"""
-
-from collections.abc import Iterator
+"""Rates of several agents together, against planted rows; who is missing is told"""
 
 import pyarrow as pa
 import pytest
 
 from d5ray.kits.laboratory.metrics.rates import (
-    BARE,
-    IN_THE_SHARD,
     SAMPLE_RATE,
-    SERVICE_TIME,
     UPDATE_RATE,
     SampleRateRatio,
-    ServiceTimeRatio,
     UpdateRateRatio,
     rate_of,
 )
 from d5ray.kits.laboratory.metrics.side_by_side import scope_of
-from d5ray.metrics.record.recorder import Recorder
+from tests.kits.laboratory.comparing import written
 
 PAIRS = 7
 DRIFT = [1.0, 1.3, 0.7, 2.0, 0.9, 1.1, 1.6]  # of the machine, from pair to pair
 
 
-def rows(planted: Iterator[tuple[str, str, int, int, float]]) -> dict[str, pa.Table]:
-    """Of (metric, scope, rank, pair, value); each after a warm-up value that must not count."""
-    batches: list[pa.RecordBatch] = []
-    for metric, scope, rank, pair, value in planted:
-        recorder = Recorder(run_id="r", agent=f"{scope}/{rank}", rank=rank, node="n", send=batches.append)
-        recorder.declare(metric, "s" if metric == SERVICE_TIME else "1/s")
-        recorder.record(metric, 1e9, step=0, phase="warmup", scope=scope, rep=pair)
-        recorder.record(metric, value, step=1, phase="run", scope=scope, rep=pair)
-        recorder.flush()
-    return {"samples": pa.Table.from_batches(batches)}
-
-
 def two(metric: str, at: str, quick: float, pairs: int = PAIRS) -> dict[str, pa.Table]:
-    """a's three agents do quick · (1 + 2 + 3) a second, b's two 1 + 2, both as the machine drifts."""
-    return rows(
+    """a's three agents do quick · (1 + 2 + 3) a second, b's two 1 + 2, both as the machine drifts.
+
+    Each after a warm-up value that must not count.
+    """
+    rows = [
         (metric, scope_of(name, at), rank, pair, own * (rank + 1) * DRIFT[pair])
         for name, agents, own in (("a[3]", 3, quick), ("b[2]", 2, 1.0))
         for rank in range(agents)
         for pair in range(pairs)
-    )
+    ]
+    warm = [(*row[:4], 1e9) for row in rows]
+    both = (written(warm, "warmup")["samples"], written(rows)["samples"])
+    return {"samples": pa.concat_tables(both)}
 
 
 def test_what_all_agents_do_in_a_second_is_the_sum_of_what_each_does() -> None:
@@ -84,16 +72,3 @@ def test_few_pairs_have_no_interval_and_leave_the_verdict_open() -> None:
 def test_who_was_not_measured_is_named(metric: UpdateRateRatio, who: str) -> None:
     found = metric.estimate(two(UPDATE_RATE, "1 MB", quick=1.0))
     assert (found.value, found.reason) == (None, f"unavailable: {who} was not measured")
-
-
-def test_a_push_is_compared_with_its_own_update_at_the_same_size() -> None:
-    """1.25 times at 1 MB, 0.5 times at 10 MB."""
-    run = rows(
-        (SERVICE_TIME, scope_of("one push[1]", f"{side} {size}"), 0, pair, seconds * DRIFT[pair])
-        for size, served in (("1 MB", 1.25e-4), ("10 MB", 0.5e-4))
-        for side, seconds in ((IN_THE_SHARD, served), (BARE, 1e-4))
-        for pair in range(PAIRS)
-    )
-    assert ServiceTimeRatio("one push[1]", "1 MB").estimate(run).value == pytest.approx(1.25)
-    assert (ServiceTimeRatio("one push[1]", "1 MB") <= 1.2).judge(run).verdict == "FAIL"
-    assert (ServiceTimeRatio("one push[1]", "10 MB") <= 1.2).judge(run).verdict == "PASS"

@@ -140,6 +140,3 @@ def test_every_four_agents_have_a_shard(agents: int, shards: int) -> None:
 def test_every_algorithm_is_an_experiment_for_any_number_of_agents(algorithm: str, agents: int) -> None:
     experiment = job_of(recipe).experiment(algorithm, agents, "digits")
     assert (experiment.agents, experiment.batch_size) == (agents, 448 // agents)
-
-
-# -- the recipe --------------------------------------------------------------------------------------------

@@ -9,49 +9,25 @@ from d5ray.kits.laboratory.metrics import simulations
 from d5ray.kits.laboratory.metrics.simulations import (
     HighestPredictionRatio,
     LowestPredictionRatio,
-    SimulationOverhead,
     WallTime,
     prediction_ratios,
     values_by_scope,
 )
-from d5ray.metrics.record.recorder import Recorder
-
-Planted = tuple[str, str, int, float]
+from tests.kits.laboratory.comparing import Row, written
 
 
-def rows(*planted: Planted) -> dict[str, pa.Table]:
-    """Of (metric, scope, repetition, value in seconds)."""
-    batches: list[pa.RecordBatch] = []
-    recorder = Recorder(run_id="r", agent="a", rank=0, node="n", send=batches.append)
-    for metric, scope, repetition, value in planted:
-        recorder.declare(metric, "s")
-        recorder.record(metric, value, step=0, phase="run", scope=scope, rep=repetition)
-    recorder.flush()
-    return {"samples": pa.Table.from_batches(batches)}
+def rows(*planted: Row) -> dict[str, pa.Table]:
+    return written(planted)
 
 
-def exchange(scope: str, found: float, predicted: float | None = None) -> list[Planted]:
+def exchange(scope: str, found: float, predicted: float | None = None) -> list[Row]:
     """The rows of one exchange."""
-    row = [("exchange_time", scope, 0, found)]
-    return row if predicted is None else [*row, ("predicted_exchange_time", scope, 0, predicted)]
-
-
-def test_the_overhead_is_the_ratio_of_the_two_sides_of_one_process() -> None:
-    """1.2 in each of six processes, whose own speeds differ."""
-    run = rows(
-        *(
-            (simulations.TRAINING_TIME, f"ASGD[16] {side}", process, seconds * (1 + process))
-            for process in range(6)
-            for side, seconds in ((simulations.SIMULATED, 0.6), (simulations.BARE, 0.5))
-        )
-    )
-    found = SimulationOverhead("ASGD[16]").estimate(run)
-    assert (found.value, found.low, found.high, found.n) == pytest.approx((1.2, 1.2, 1.2, 6))
-    assert SimulationOverhead("DPSGD[16]").estimate(run).value is None
+    row = [("exchange_time", scope, 0, 0, found)]
+    return row if predicted is None else [*row, ("predicted_exchange_time", scope, 0, 0, predicted)]
 
 
 def test_the_longest_simulation_counts_and_is_a_fact() -> None:
-    run = rows(*((simulations.WALL_TIME, "ASGD[1024]", n, seconds) for n, seconds in enumerate((90, 181))))
+    run = rows(*((simulations.WALL_TIME, "ASGD[1024]", 0, n, seconds) for n, seconds in enumerate((90, 181))))
     assert (WallTime("ASGD[1024]") <= 180).judge(run).verdict == "FAIL"
     assert (WallTime("ASGD[1024]") <= 181).judge(run).verdict == "PASS"
     missing = (WallTime("DPSGD[1024]") <= 180).judge(run)
@@ -82,13 +58,15 @@ def test_the_extremes_are_those_of_an_algorithms_simulated_exchanges() -> None:
 
 def test_an_exchange_that_was_measured_often_is_its_median() -> None:
     run = rows(
-        *(("exchange_time", "a", 0, seconds) for seconds in (3.0, 1.0, 100.0)), *exchange("a", 2.0, 1.0)
+        *(("exchange_time", "a", 0, 0, seconds) for seconds in (3.0, 1.0, 100.0)), *exchange("a", 2.0, 1.0)
     )
     assert prediction_ratios(run) == {"a": (2.5, 1.0)}
 
 
 def test_values_are_found_by_whom_they_are_about_in_order_of_appearance() -> None:
-    run = rows(("x", "b", 0, 1.0), ("x", "a", 0, math.inf), ("y", "b", 0, 7.0), ("x", "b", 1, 2.0))
+    run = rows(
+        ("x", "b", 0, 0, 1.0), ("x", "a", 0, 0, math.inf), ("y", "b", 0, 0, 7.0), ("x", "b", 0, 1, 2.0)
+    )  # fmt: skip
     found = values_by_scope(run, "x")
     assert {scope: values.tolist() for scope, values in found.items()} == {"b": [1.0, 2.0], "a": [math.inf]}
     assert list(found) == ["b", "a"]

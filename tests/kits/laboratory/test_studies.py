@@ -15,24 +15,15 @@ from d5ray.kits.laboratory.metrics.exchanges import ALLREDUCE_TIME, AllreduceSpe
 from d5ray.kits.laboratory.metrics.performance_profiles import medians_of, ratios_of
 from d5ray.kits.laboratory.metrics.side_by_side import RecordingShare, StepTimeRatio
 from d5ray.kits.laboratory.tables import contenders, in_reports
-from d5ray.metrics.record.recorder import Recorder
+from tests.kits.laboratory.comparing import written
 
-UNITS = {rates.UPDATE_RATE: "1/s", rates.SAMPLE_RATE: "1/s", simulations.PEAK_MEMORY: "B"}
-UNITS |= dict.fromkeys(("steps_to_target", "evaluated_step", "test_accuracy"), "1")
 Planted = tuple[str, str, int, float]  # metric, scope, rank, value
 SIZES = ("4 B", "4 kB", "64 kB", "256 kB", "1 MB", "10 MB", "100 MB")
 
 
 def tables(planted: Iterable[Planted], rounds: int = 1, phase: str = "run") -> dict[str, pa.Table]:
     """The tables of a run with these rows, in each of the rounds."""
-    batches: list[pa.RecordBatch] = []
-    for metric, scope, rank, value in planted:
-        recorder = Recorder(run_id="r", agent=f"{scope}/{rank}", rank=rank, node="n", send=batches.append)
-        recorder.declare(metric, UNITS.get(metric, "s"))
-        for rep in range(rounds):
-            recorder.record(metric, value, step=0, phase=phase, scope=scope, rep=rep)
-        recorder.flush()
-    return {"samples": pa.Table.from_batches(batches)}
+    return written(((*row[:3], rep, row[3]) for row in planted for rep in range(rounds)), phase)
 
 
 def printed(things: Iterable[Any]) -> list[str]:
