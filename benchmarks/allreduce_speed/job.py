@@ -6,11 +6,10 @@ from typing import final
 
 from benchmarks.sizes import check_sizes, elements_of
 from d5ray.checks import check_number
-from d5ray.errors import AgentError
 from d5ray.kits.laboratory.comparisons.contenders import RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
-from d5ray.kits.laboratory.comparisons.timing import Times, timed
-from d5ray.kits.laboratory.jobs.worlds import ReducingGroup
+from d5ray.kits.laboratory.comparisons.timing import Times
+from d5ray.kits.laboratory.jobs.worlds import ReducingGroup, timed_sum
 from d5ray.kits.laboratory.metrics.exchanges import ALLREDUCE_TIME
 
 HASHED_AS = "d5ray.recipes.allreduce_times"  # where the first runs knew it
@@ -61,18 +60,9 @@ class Reductions:
 
     def __call__(self, rank: int) -> dict[str, Times]:
         world = self.world(rank)
-        found = {size: self.of(world, rank, elements_of(size)) for size in self.sizes}
+        found = {
+            size: timed_sum(world, rank, self.size, elements_of(size), self.seconds) for size in self.sizes
+        }
         world.barrier()
         world.close()
         return found
-
-    def of(self, world: ReducingGroup, rank: int, elements: int) -> Times:
-        """The times of one size, after a check that the sum is right."""
-        array, reduce = world.reduction(elements)
-        array[:] = rank + 1
-        reduce()
-        expected = self.size * (self.size + 1) / 2
-        if not (array == expected).all():
-            raise AgentError(f"the sum over ranks is {array} instead of {expected}: nothing is measured")
-        array[:] = 0  # repeated sums of anything else would overflow
-        return timed(reduce, world, self.seconds)

@@ -1,13 +1,14 @@
 """Claims about the study of scale: times and formulas are closed forms, and nothing is left out."""
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from d5ray.kits.laboratory.comparisons.contenders import RankSeries
-from d5ray.kits.laboratory.jobs.scaled import ALGORITHMS, AllreduceExchange, ServerExchange
+from d5ray.kits.laboratory.jobs.scaled import ALGORITHMS, allreduce_exchange, server_exchange
 from d5ray.kits.laboratory.jobs.scaling import Scaled
 from d5ray.recipes import scale_study as recipe
 from tests.kits.laboratory.comparing import job_of
@@ -36,13 +37,13 @@ def test_the_closed_forms_are_those_of_the_literature() -> None:
     """By hand: 4 agents, 1 MB, 1 ms, 10 ns a byte. One server: 2 + 80 ms; two: 2 + 40; allreduce: 4 + 15."""
     latency, seconds_per_byte = 1e-3, 1e-8
     for exchange, agents, payload, seconds in (
-        (ServerExchange(), 4, 1e6, 82e-3),
-        (ServerExchange(2), 4, 1e6, 42e-3),
-        (AllreduceExchange(), 4, 1e6, 19e-3),
-        (AllreduceExchange(), 8, 0, 6e-3),
-        (AllreduceExchange(), 1, 1e6, 0),
+        (server_exchange, 4, 1e6, 82e-3),
+        (partial(server_exchange, shards=2), 4, 1e6, 42e-3),
+        (allreduce_exchange, 4, 1e6, 19e-3),
+        (allreduce_exchange, 8, 0, 6e-3),
+        (allreduce_exchange, 1, 1e6, 0),
     ):
-        assert exchange.seconds(agents, payload, latency, seconds_per_byte) == pytest.approx(seconds)
+        assert exchange(agents, payload, latency, seconds_per_byte) == pytest.approx(seconds)
 
 
 # -- simulated trainings -----------------------------------------------------------------------------------

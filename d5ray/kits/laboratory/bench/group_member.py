@@ -12,9 +12,8 @@ from d5ray.actors.metrics.exporter import MetricsExporter
 from d5ray.distributed.communicators import backends
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete
-from d5ray.errors import AgentError, first_line
-from d5ray.kits.laboratory.comparisons.timing import Times, timed
-from d5ray.kits.laboratory.jobs.worlds import D5rayWorld
+from d5ray.errors import first_line
+from d5ray.kits.laboratory.jobs.worlds import D5rayWorld, timed_sum
 from d5ray.ops.counting.measurable import Measurable
 
 ITEM_BYTES: Final = 4  # of float32
@@ -56,7 +55,8 @@ class GroupMember:
         those calls are not counted. What they take at most (`most_seconds`) they cannot keep to.
         """
         try:
-            found = self._times(problem.moved_bytes // ITEM_BYTES, seconds)
+            size, elements = self._world.communicator.size, problem.moved_bytes // ITEM_BYTES
+            found = timed_sum(self._world, self._rank, size, elements, seconds)
         except Exception as error:  # whatever a communicator raises: the memory, a peer that is gone
             reason = f"{type(error).__name__}: {first_line(error)}"
             self._timer.skip(problem, reason)
@@ -64,14 +64,3 @@ class GroupMember:
         self._timer.values(problem, found.seconds, found.loops)
         median = float(np.median(found.seconds))
         return ProblemTiming(self._timer.sent(), median, median)
-
-    def _times(self, elements: int, seconds: float) -> Times:
-        world = self._world
-        array, reduce = world.reduction(elements)
-        array[:] = self._rank + 1
-        reduce()
-        size = world.communicator.size
-        if not (array == size * (size + 1) / 2).all():
-            raise AgentError(f"the sum over ranks is {array} instead of {size * (size + 1) / 2}")
-        array[:] = 0  # repeated sums of anything else would overflow
-        return timed(reduce, world, seconds)

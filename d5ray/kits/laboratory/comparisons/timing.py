@@ -38,10 +38,7 @@ def repeated(operation: Callable[[], object], rule: StoppingRule | None = None) 
     how often, are not counted. rule: by default looks after 30, 45, 68, … values, until 5 %.
     """
     rule = rule or StoppingRule()
-    loops = 1
-    while (found := mean_seconds(operation, loops)) * loops < SAMPLE_SECONDS / 2:
-        loops = max(2 * loops, round(SAMPLE_SECONDS / 2 / max(found, 1e-9)))
-    loops = max(1, round(SAMPLE_SECONDS / found))
+    loops, _ = _loops(operation)
     seconds: list[float] = []
     begin = perf_counter()
     while not (reason := rule.reason(seconds, perf_counter() - begin)):
@@ -56,13 +53,18 @@ def timed(operation: Callable[[], object], group: TimedGroup, budget: float) -> 
     do: the operation itself holds them together. How often they repeat it they decide together, by the
     slowest. The first repetitions, by which they decide, are not counted.
     """
-    loops = 1
-    while (found := group.largest(mean_seconds(operation, loops))) * loops < SAMPLE_SECONDS / 2:
-        loops = max(2 * loops, round(SAMPLE_SECONDS / 2 / found))
-    loops = max(1, round(SAMPLE_SECONDS / found))
+    loops, found = _loops(operation, group.largest)
     repetitions = round(min(MOST, max(FEWEST, budget / (found * loops))))
     group.barrier()
     return Times([mean_seconds(operation, loops) for _ in range(repetitions)], loops)
+
+
+def _loops(operation: Callable[[], object], largest: Callable[[float], float] = float) -> tuple[int, float]:
+    """How many calls one value is the mean of, and the seconds of one; largest: of all members' values."""
+    loops = 1
+    while (found := largest(mean_seconds(operation, loops))) * loops < SAMPLE_SECONDS / 2:
+        loops = max(2 * loops, round(SAMPLE_SECONDS / 2 / max(found, 1e-9)))
+    return max(1, round(SAMPLE_SECONDS / found)), found
 
 
 def mean_seconds(operation: Callable[[], object], loops: int) -> float:

@@ -1,7 +1,6 @@
 """Closed forms of what an exchange costs (Hockney's model), and the algorithms of a study of scale by name"""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
@@ -17,38 +16,25 @@ from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.topologies.circulant import Exponential
 from d5ray.distributed.topologies.topology import Complete, Ring, Topology
 
-
-@dataclass(frozen=True)
-class PredictedExchange(ABC):
-    """Every agent's gradient goes in, and what all make of it comes out, on a network of equal links."""
-
-    @abstractmethod
-    def seconds(self, agents: int, payload_bytes: float, latency: float, seconds_per_byte: float) -> float:
-        """T for P agents and γm bytes, with L, `latency` (s) of a message, and G, `seconds_per_byte`."""
+# T of an exchange for P agents and γm bytes, with L, `latency` (s) of a message, and G, `seconds_per_byte`:
+# every agent's gradient goes in, and what all make of it comes out, on a network of equal links.
+PredictedExchange = Callable[[int, float, float, float], float]
 
 
-@final
-@dataclass(frozen=True)
-class ServerExchange(PredictedExchange):
+def server_exchange(
+    agents: int, payload_bytes: float, latency: float, seconds_per_byte: float, shards: int = 1
+) -> float:
     """T = 2 L + 2 P (γm/s) G: each of s shards takes a part of every agent's, and sends as much back."""
-
-    shards: int = 1
-
-    def seconds(self, agents: int, payload_bytes: float, latency: float, seconds_per_byte: float) -> float:
-        return 2 * latency + 2 * agents * payload_bytes / self.shards * seconds_per_byte
+    return 2 * latency + 2 * agents * payload_bytes / shards * seconds_per_byte
 
 
-@final
-@dataclass(frozen=True)
-class AllreduceExchange(PredictedExchange):
+def allreduce_exchange(agents: int, payload_bytes: float, latency: float, seconds_per_byte: float) -> float:
     """T = 2 L log₂ P + 2 γm G (P−1)/P: halving and doubling.
 
     (Rabenseifner, doi 10.1007/978-3-540-24685-5_1)
     """
-
-    def seconds(self, agents: int, payload_bytes: float, latency: float, seconds_per_byte: float) -> float:
-        share = (agents - 1) / agents
-        return 2 * latency * math.log2(agents) + 2 * payload_bytes * seconds_per_byte * share
+    share = (agents - 1) / agents
+    return 2 * latency * math.log2(agents) + 2 * payload_bytes * seconds_per_byte * share
 
 
 AGENTS_PER_SHARD = 4
@@ -57,11 +43,11 @@ AGENTS_PER_SHARD = 4
 @final
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm that agents train by. exchange: the cost of one exchange, by the number of agents."""
+    """An algorithm that agents train by. exchange: the cost of one exchange, where a closed form has it."""
 
     rule: DistributedOptimizer
     topology: Callable[[int], Topology] = Complete
-    exchange: Callable[[int], PredictedExchange] | None = None
+    exchange: PredictedExchange | None = None
 
     def servers(self, agents: int) -> Servers | None:
         """A shard for every four agents, where it uses parameter servers."""
@@ -74,9 +60,10 @@ def shards(agents: int) -> int:
 
 
 ALGORITHMS: dict[str, Algorithm] = {
-    "allreduce": Algorithm(AllreduceSGD(), exchange=lambda agents: AllreduceExchange()),
+    "allreduce": Algorithm(AllreduceSGD(), exchange=allreduce_exchange),
     "parameter server": Algorithm(
-        ParameterServerSGD(), exchange=lambda agents: ServerExchange(shards(agents))
+        ParameterServerSGD(),
+        exchange=lambda agents, *given: server_exchange(agents, *given, shards=shards(agents)),
     ),
     "DPSGD ring": Algorithm(DPSGD(), Ring),
     "DPSGD exponential": Algorithm(DPSGD(), Exponential),

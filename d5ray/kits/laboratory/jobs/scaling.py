@@ -23,7 +23,12 @@ from d5ray.experiment import Experiment
 from d5ray.kits.laboratory.comparisons.contenders import AnyContender, Contender, RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import Comparison, SideBySide
 from d5ray.kits.laboratory.jobs.agent_rates import whole_batches
-from d5ray.kits.laboratory.jobs.scaled import ALGORITHMS, AllreduceExchange, PredictedExchange, ServerExchange
+from d5ray.kits.laboratory.jobs.scaled import (
+    ALGORITHMS,
+    PredictedExchange,
+    allreduce_exchange,
+    server_exchange,
+)
 from d5ray.kits.laboratory.metrics.simulations import ELAPSED_TIME, TIME_TO_ACCURACY
 from d5ray.metrics.definitions.catalogue import BytesSent, ExchangeTime, PredictedExchangeTime, TestAccuracy
 from d5ray.metrics.statistics.sequential_stopping import SequentialStopping
@@ -35,7 +40,7 @@ from d5ray.training.stragglers import Slowdown
 
 Columns = dict[str, np.ndarray[Any, Any]]
 BACKENDS = {"allreduce": ("shared_memory", "socket"), "parameter server": ("shared_memory",)}
-REAL: dict[str, PredictedExchange] = {"allreduce": AllreduceExchange(), "parameter server": ServerExchange()}
+REAL: dict[str, PredictedExchange] = {"allreduce": allreduce_exchange, "parameter server": server_exchange}
 
 
 @final
@@ -65,9 +70,7 @@ class Scaled(Contender["ScaleStudy"]):
         found.append(RankSeries(BytesSent.name, "B", 0, [most_sent(samples)], phase="run"))
         formula = ALGORITHMS[self.algorithm].exchange
         if formula is not None and agents > 1 and not self.straggler:
-            predicted = formula(agents).seconds(
-                agents, payload, links.latency_seconds, 1 / links.bytes_per_second
-            )
+            predicted = formula(agents, payload, links.latency_seconds, 1 / links.bytes_per_second)
             first = float(of(samples, ExchangeTime.name, step=0)["value"].max())
             found.append(RankSeries(ExchangeTime.name, "s", 0, [first], phase="run"))
             found.append(RankSeries(PredictedExchangeTime.name, "s", 0, [predicted], phase="run"))
@@ -121,7 +124,7 @@ class RealExchange(Contender["ScaleStudy"]):
         rows = of(samples.filter(pc.equal(samples["phase"], "train")), ExchangeTime.name)
         seconds = rows["value"].reshape(agents, -1).min(axis=0)  # (agents, steps)
         alpha, beta = network.latency_seconds, network.seconds_per_byte
-        predicted = REAL[self.algorithm].seconds(agents, payload, alpha, beta)
+        predicted = REAL[self.algorithm](agents, payload, alpha, beta)
         return [
             RankSeries(ExchangeTime.name, "s", 0, seconds.tolist(), phase="run"),
             RankSeries(PredictedExchangeTime.name, "s", 0, [predicted], phase="run"),

@@ -10,25 +10,32 @@ from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import AgentError
+from d5ray.kits.laboratory.comparisons.timing import TimedGroup, Times, timed
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 WAIT_SECONDS = 60.0  # of a member for another
 
 
-class ReducingGroup(Protocol):
+class ReducingGroup(TimedGroup, Protocol):
     """One member's side of a group."""
 
     def reduction(self, elements: int) -> tuple[Array, Callable[[], object]]:
         """A flat float32 array in the memory that this group exchanges best, and what sums it over all."""
 
-    def largest(self, value: float) -> float:
-        """The largest of all members' values, the same on each of them."""
-
-    def barrier(self) -> None:
-        """Return when all members have called it."""
-
     def close(self) -> None:
         """Leave the group and free what it holds."""
+
+
+def timed_sum(world: ReducingGroup, rank: int, size: int, elements: int, seconds: float) -> Times:
+    """The times of a sum over all members, for about `seconds`, after a check that it is right."""
+    array, reduce = world.reduction(elements)
+    array[:] = rank + 1
+    reduce()
+    expected = size * (size + 1) / 2
+    if not (array == expected).all():
+        raise AgentError(f"the sum over ranks is {array} instead of {expected}: nothing is measured")
+    array[:] = 0  # repeated sums of anything else would overflow
+    return timed(reduce, world, seconds)
 
 
 def join(backend: str, rank: int, size: int, store: Store) -> "D5rayWorld":

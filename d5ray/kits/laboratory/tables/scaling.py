@@ -10,7 +10,6 @@ from d5ray.dashboards.report.document import Block, Figure, Note, ReportTable, S
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.subject import Setting, Subject
 from d5ray.kits.laboratory.metrics.scaling import (
-    SAME,
     Efficiency,
     RunSteps,
     StrongEfficiency,
@@ -83,12 +82,10 @@ def scaling(by_agents: dict[int, list[RunSteps]]) -> ScalingCurve | str:
     """Strong where a step has the same samples with any number, weak where an agent has; or why not."""
     work = {agents: float(np.median([each.samples for each in of])) for agents, of in by_agents.items()}
     base = min(by_agents)
-    kinds: dict[str, type[Efficiency]] = {}
-    if all(abs(of - work[base]) <= SAME * work[base] for of in work.values()):
-        kinds["strong"] = StrongEfficiency
-    elif all(abs(of / n - work[base] / base) <= SAME * work[base] / base for n, of in work.items()):
-        kinds["weak"] = WeakEfficiency
+    kinds: dict[str, type[Efficiency]] = {"strong": StrongEfficiency, "weak": WeakEfficiency}
     for kind, efficiency in kinds.items():
+        if any(efficiency(n, base).same_work(work[base], of) for n, of in work.items() if n != base):
+            continue
         exact = Estimate(1.0, 1.0, 1.0, len(by_agents[base]), "runs", exact=True)
         points = []
         for agents, steps in by_agents.items():
