@@ -15,6 +15,9 @@ from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.checkpoints.rollback import RestartPoint
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
+from d5ray.frameworks.torch import build
+from d5ray.networks.layers.from_layers import network_from_layers
+from d5ray.networks.zoo import catalogue
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.events.event import Event
 from d5ray.training.events.moment import Moment
@@ -22,6 +25,14 @@ from tests.agents import Rows, share_of
 from tests.distributed.mortal import processes, said
 
 Array = np.ndarray[Any, Any]
+
+
+def float64_mlp(data: Dataset) -> d5.Network:
+    """A small one with four layers."""
+    layers = catalogue.network("mlp", data.sample_shape, len(data.classes), hidden=(20, 40, 40))
+    state = build.seeded(layers, data.sample_shape, 1).state_dict()
+    given = {name: value.double().numpy() for name, value in state.items()}
+    return network_from_layers(layers, data.sample_shape, given)
 
 
 @final

@@ -21,6 +21,7 @@ from d5ray.networks.network import Network
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
+from tests.distributed.forming import on_all
 
 Array = np.ndarray[Any, Any]
 FromPieces = Callable[..., PieceExecutor]
@@ -80,6 +81,9 @@ def batch(samples: int, seed: int = 0, dtype: str = "float64") -> tuple[Array, A
     """Samples and their labels."""
     rng = np.random.default_rng([seed, samples])
     return rng.standard_normal((samples, WIDTH)).astype(dtype), rng.integers(0, CLASSES, samples)
+
+
+BATCHES = [batch(10, seed=1), batch(10, seed=2)]  # 10 samples: parts are unequal for 3, 4 and 8
 
 
 @dataclass
@@ -164,6 +168,23 @@ def trained(
         gradients = named(executor, executor.gradients)
         executor.parameters[...] -= rate * executor.gradients
     return Result(losses, gradients, named(executor, executor.parameters), executor.named_state())
+
+
+def trained_in(
+    members: list[Communicator],
+    whole: Network,
+    schedule: PipelineSchedule,
+    micro_batches: int,
+    batches: Sequence[tuple[Array, Array]] = BATCHES,
+    **options: Any,
+) -> list[Result]:
+    """What these passes leave on the stages of all members."""
+
+    def own(member: Communicator) -> Result:
+        with pipeline(whole, member, schedule, micro_batches, **options) as executor:
+            return trained(executor, batches)
+
+    return on_all(members, own)
 
 
 def check_equal(found: Sequence[Result], expected: Result, tolerance: float) -> None:

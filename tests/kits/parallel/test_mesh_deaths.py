@@ -13,14 +13,11 @@ from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.checkpoints.rollback import NOTHING, RestartPoint
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
-from d5ray.frameworks.torch import build
 from d5ray.kits.parallel.mesh.mesh import Mesh
 from d5ray.kits.parallel.pipeline.executor import PipelineExecutor
-from d5ray.networks.layers.from_layers import network_from_layers
-from d5ray.networks.zoo import catalogue
 from d5ray.training.datasets.catalogue import load_dataset
 from tests.agents import Rows, share_of, shares_of
-from tests.kits.parallel.mortal import Death, killed, without
+from tests.kits.parallel.mortal import Death, float64_mlp, killed, without
 from tests.together import together
 
 Array = np.ndarray[Any, Any]
@@ -29,15 +26,7 @@ LAST = 12
 COMPLETE = d5.topologies.Complete
 
 
-def network() -> d5.Network:
-    """Four layers in float64."""
-    layers = catalogue.network("mlp", DIGITS.sample_shape, len(DIGITS.classes), hidden=(20, 40, 40))
-    state = build.seeded(layers, DIGITS.sample_shape, 1).state_dict()
-    given = {name: value.double().numpy() for name, value in state.items()}
-    return network_from_layers(layers, DIGITS.sample_shape, given)
-
-
-NETWORK = network()
+NETWORK = float64_mlp(DIGITS)
 PRODUCTS = [node.name for node in NETWORK.nodes if node.type in ("Gemm", "MatMul")]
 SPLIT: dict[str, Any] = {PRODUCTS[0]: d5.networks.ByColumns(), PRODUCTS[1]: d5.networks.ByRows()}
 IN_STAGES, IN_PARTS = Mesh(3, 2, micro_batches=2), Mesh(3, 1, parts=2, split=SPLIT, micro_batches=2)

@@ -30,8 +30,9 @@ from d5ray.networks.executors.labelled_network import labelled
 from d5ray.networks.network import Network
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
-from tests.distributed.forming import Former, former, on_all
+from tests.distributed.forming import Former, on_all
 from tests.kits.parallel.pipelines import (
+    BATCHES,
     ENDS,
     LOSS,
     Result,
@@ -43,12 +44,12 @@ from tests.kits.parallel.pipelines import (
     network,
     pipeline,
     trained,
+    trained_in,
 )
 from tests.patience import patience
 
 SCHEDULES = [NaiveModelParallelism(), GPipe(), OneFOneB(), Interleaved(2)]
 MICRO_BATCHES = [1, 3, 4, 8]
-BATCHES = [batch(10, seed=1), batch(10, seed=2)]  # 10 samples: parts are unequal for 3, 4 and 8
 NOTICED_SECONDS = 5.0
 
 
@@ -60,13 +61,6 @@ class FirstInLastOut(PipelineSchedule):
     def of_stage(self, stage: int, stages: int, micro_batches: int) -> Iterator[Action]:
         yield from (Forward(0, micro) for micro in range(micro_batches))
         yield from (Backward(0, micro) for micro in reversed(range(micro_batches)))
-
-
-@pytest.fixture(scope="module")
-def groups() -> Iterator[Former]:
-    in_torch.load()  # which may take longer than members wait for each other
-    with former() as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -92,14 +86,8 @@ def test_every_schedule_gives_what_one_piece_gives(
     """With Dropout, BatchNormalization, a tied weight, skip edges, unequal micro-batches, and recomputed."""
     group = groups.members("shared_memory" if stages > 1 else "auto", stages)
     for micro_batches, recompute in ((1, False), (3, True), (4, True), (8, False)):
-
-        def own(
-            member: Communicator, micro_batches: int = micro_batches, recompute: bool = recompute
-        ) -> Result:
-            with pipeline(whole, member, schedule, micro_batches, recompute=recompute) as executor:
-                return trained(executor, BATCHES)
-
-        check_equal(on_all(group, own), expected[micro_batches], 1e-10)
+        found = trained_in(group, whole, schedule, micro_batches, recompute=recompute)
+        check_equal(found, expected[micro_batches], 1e-10)
 
 
 @pytest.mark.full
@@ -108,11 +96,7 @@ def test_every_schedule_gives_what_one_piece_gives(
 def test_results_are_the_same_over_sockets_and_in_the_simulation(
     groups: Former, whole: Network, expected: dict[int, Result], schedule: PipelineSchedule, backend: str
 ) -> None:
-    def own(member: Communicator) -> Result:
-        with pipeline(whole, member, schedule, 4) as executor:
-            return trained(executor, BATCHES)
-
-    check_equal(on_all(groups.members(backend, 3), own), expected[4], 1e-10)
+    check_equal(trained_in(groups.members(backend, 3), whole, schedule, 4), expected[4], 1e-10)
 
 
 def test_one_order_of_all_messages_gives_the_same(
@@ -121,12 +105,7 @@ def test_one_order_of_all_messages_gives_the_same(
     """What NCCL needs, in which a process can do one thing at a time, works with every communicator."""
     monkeypatch.setattr("d5ray.kits.parallel.pipeline.executor.ONE_AT_A_TIME", ("shared_memory", "simulated"))
     for backend, schedule in itertools.product(("shared_memory", "simulated"), SCHEDULES):
-
-        def own(member: Communicator, schedule: PipelineSchedule = schedule) -> Result:
-            with pipeline(whole, member, schedule, 4) as executor:
-                return trained(executor, BATCHES)
-
-        check_equal(on_all(groups.members(backend, 3), own), expected[4], 1e-10)
+        check_equal(trained_in(groups.members(backend, 3), whole, schedule, 4), expected[4], 1e-10)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES[2:], ids=repr)
@@ -134,24 +113,17 @@ def test_pytorch_stages_agree_in_single_precision(groups: Former, schedule: Pipe
     whole = network("float32")
     batches = [batch(10, seed, "float32") for seed in (1, 2)]
     expected = in_one_piece(whole, batches, 3, in_torch.from_pieces)
-
-    def own(member: Communicator) -> Result:
-        with pipeline(whole, member, schedule, 3, in_torch.from_pieces, recompute=True) as executor:
-            return trained(executor, batches)
-
-    check_equal(on_all(groups.members("shared_memory", 2), own), expected, 1e-5)
+    members, make = groups.members("shared_memory", 2), in_torch.from_pieces
+    found = trained_in(members, whole, schedule, 3, batches, make=make, recompute=True)
+    check_equal(found, expected, 1e-5)
 
 
 def test_a_batch_smaller_than_the_number_of_micro_batches_has_one_for_each_sample(
     groups: Former, whole: Network
 ) -> None:
     few = [batch(2, seed=3)]
-
-    def own(member: Communicator) -> Result:
-        with pipeline(whole, member, OneFOneB(), 8) as executor:
-            return trained(executor, few)
-
-    check_equal(on_all(groups.members("shared_memory", 2), own), in_one_piece(whole, few, 8), 1e-10)
+    found = trained_in(groups.members("shared_memory", 2), whole, OneFOneB(), 8, few)
+    check_equal(found, in_one_piece(whole, few, 8), 1e-10)
 
 
 def test_scores_and_evaluation_are_known_on_every_stage(groups: Former, whole: Network) -> None:

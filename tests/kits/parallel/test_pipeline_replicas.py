@@ -1,7 +1,6 @@
 """Claims about replicas that are pipelines: distributed optimizers train them as they train single places"""
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,16 +12,10 @@ from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.kits.parallel.pipeline.schedules import OneFOneB
 from d5ray.networks.network import Network
 from d5ray.training.batches.batch import Batch
-from tests.distributed.forming import Former, former, on_all
+from tests.distributed.forming import Former, on_all
 from tests.kits.parallel.pipelines import batch, cut, named, network, one_pass, pipeline
 
 RATE, STEPS, MICRO_BATCHES, SEED = 0.1, 3, 3, 5
-
-
-@pytest.fixture(scope="module")
-def groups() -> Iterator[Former]:
-    with former() as made:
-        yield made
 
 
 def _batches(replica: int) -> list[Batch]:

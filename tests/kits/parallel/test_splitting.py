@@ -1,7 +1,6 @@
 """Claims about split networks: the parts compute what the whole does, and exchange what is listed"""
 
 import pickle
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
@@ -36,7 +35,7 @@ from d5ray.networks.layers.layers import Dropout, Flatten, Linear, Relu
 from d5ray.networks.network import Network
 from d5ray.operators.collectives import DOMAIN, Collectives
 from tests.distributed.elsewhere import elsewhere
-from tests.distributed.forming import Former, former, on_all
+from tests.distributed.forming import Former, on_all
 from tests.frameworks.small_networks import BATCH, FRAMEWORKS, LOSS, Array, case, executor
 from tests.kits.parallel.splits import BOUNDS, Pass, check, check_split, close, run
 
@@ -70,12 +69,6 @@ CASES: dict[str, tuple[str, Plan, int]] = {
     ),
     "samples": ("transformer", {"0": BySamples(), "3.body.1": BySamples()}, 3),
 }
-
-
-@pytest.fixture(scope="module")
-def groups() -> Iterator[Former]:
-    with former() as made:
-        yield made
 
 
 def checked(

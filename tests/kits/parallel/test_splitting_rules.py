@@ -3,7 +3,7 @@
 Small networks in which one operator gets what is divided: from samples to a loss, weights on the way.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from d5ray.kits.parallel.splitting.traffic import exchanges
 from d5ray.networks.network import Network
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
-from tests.distributed.forming import Former, former
+from tests.distributed.forming import Former
 from tests.kits.parallel.splits import BOUNDS, check_split
 
 Array = np.ndarray[Any, Any]
@@ -315,12 +315,6 @@ def gathered_table(division: ByColumns | ByRows) -> Case:
 
 
 PARTS = 2
-
-
-@pytest.fixture(scope="module")
-def groups() -> Iterator[Former]:
-    with former() as made:
-        yield made
 
 
 @pytest.mark.parametrize("framework", ["numpy", "torch"])

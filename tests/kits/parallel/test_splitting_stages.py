@@ -1,7 +1,5 @@
 """Claims about split networks in stages: every place has a stage's share, and together they train"""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -16,19 +14,13 @@ from d5ray.networks.layers.from_layers import network_from_layers
 from d5ray.networks.network import Network
 from d5ray.networks.zoo import catalogue
 from d5ray.operators.collectives import Collectives
-from tests.distributed.forming import Former, former, on_all
+from tests.distributed.forming import Former, on_all
 from tests.frameworks.small_networks import FRAMEWORKS, LOSS, Array, case
 from tests.kits.parallel.chained import Chain, chain, divided
 from tests.kits.parallel.splits import close
 
 PARTS = 2
 BOUND = {"numpy": 1e-10, "torch": 1e-10, "tensorflow": 2e-8}
-
-
-@pytest.fixture(scope="module")
-def groups() -> Iterator[Former]:
-    with former() as made:
-        yield made
 
 
 def transformer(dropout: float) -> tuple[Network, Cut]:

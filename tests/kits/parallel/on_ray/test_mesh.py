@@ -8,17 +8,15 @@ import pytest
 from torch import nn
 
 import d5ray as d5
+from d5ray.agent.outcome import Outcome
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.initial_values import labelled_network
-from d5ray.frameworks.torch import build
 from d5ray.kits.parallel.mesh.mesh import Mesh
 from d5ray.kits.parallel.mesh.shape import Seat
-from d5ray.networks.layers.from_layers import network_from_layers
-from d5ray.networks.network import Network
-from d5ray.networks.zoo import catalogue
 from d5ray.training.datasets.catalogue import load_dataset
 from d5ray.training.datasets.dataset import Dataset, Split
 from tests.agents import Rows, agents_in_threads, shares_of
+from tests.kits.parallel.mortal import float64_mlp
 from tests.together import together
 
 STEPS = 5
@@ -83,7 +81,7 @@ def test_replicas_in_stages_train_as_agents_that_have_the_whole_network(
     digits: Dataset, rule: d5.DistributedOptimizer, topology: d5.Topology, stages: int
 ) -> None:
     """By any distributed optimizer, with different data on every replica: to 1e-10 in float64."""
-    own: dict[str, Any] = {"model": float64_network(digits), "distributed": rule, "topology": topology}
+    own: dict[str, Any] = {"model": float64_mlp(digits), "distributed": rule, "topology": topology}
     expected, _ = trained(digits, **own)
     mesh = Mesh(topology.agents, stages, micro_batches=4)
     found, _ = trained(digits, mesh=mesh, **own)
@@ -96,7 +94,7 @@ def test_replicas_in_stages_train_as_agents_that_have_the_whole_network(
 @pytest.mark.parametrize("stages", [1, 2])
 def test_parts_of_stages_train_as_agents_that_have_the_whole_network(digits: Dataset, stages: int) -> None:
     """Replicas × stages × parts: what a replica's agents have together is what one agent would have."""
-    network = float64_network(digits)
+    network = float64_mlp(digits)
     products = [node.name for node in network.nodes if node.type in ("Gemm", "MatMul")]
     split: dict[str, Any] = {
         products[0]: d5.networks.ByColumns(),
@@ -129,23 +127,24 @@ def module() -> nn.Module:
 
 
 @pytest.mark.full
-def test_a_module_of_pytorch_is_cut_as_a_network_is(digits: Dataset) -> None:
-    """What a function makes with this seed, in two stages, against agents that run the module itself."""
-    own: dict[str, Any] = {"model": module, "executor": "torch"}
+@pytest.mark.parametrize(
+    ("own", "mesh"),
+    [
+        ({"model": module, "executor": "torch"}, Mesh(2, 2)),
+        *(
+            ({"executor": framework}, Mesh(2, 2, schedule=d5.pipelines.GPipe(), recompute=True))
+            for framework in ("torch", "tensorflow")
+        ),
+    ],
+    ids=["a module of PyTorch", "torch", "tensorflow"],
+)
+def test_every_framework_computes_stages(digits: Dataset, own: dict[str, Any], mesh: Mesh) -> None:
+    """In float32, to 1e-5, against agents that have the whole network under the same framework.
+
+    Also of what a function makes with this seed, against agents that run the module itself.
+    """
     expected, _ = trained(digits, agents=2, **own)
-    mesh = Mesh(2, 2)
     found, _ = trained(digits, mesh=mesh, **own)
-    for replica in range(2):
-        assert_close(whole_of(mesh, found, replica), expected[replica], 1e-5)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("executor", ["torch", "tensorflow"])
-def test_every_framework_computes_stages(digits: Dataset, executor: str) -> None:
-    """In float32, to 1e-5, against agents that have the whole network under the same framework."""
-    expected, _ = trained(digits, agents=2, executor=executor)
-    mesh = Mesh(2, 2, schedule=d5.pipelines.GPipe(), recompute=True)
-    found, _ = trained(digits, mesh=mesh, executor=executor)
     for replica in range(2):
         assert_close(whole_of(mesh, found, replica), expected[replica], 1e-5)
 
@@ -175,7 +174,7 @@ def test_what_parts_send_is_recorded(digits: Dataset) -> None:
     """What the table of exchanges says."""
     split: dict[str, Any] = {"1": d5.networks.BySamples(), "3": d5.networks.ByColumns()}
     mesh = Mesh(1, parts=2, micro_batches=1, split=split)
-    network = float64_network(digits)
+    network = float64_mlp(digits)
     _, rows = trained(digits, mesh=mesh, model=network)
     splitting = d5.networks.Splitting(
         labelled_network(network, {}, (1, 8, 8), 10, LOSS, seed=0).network, split, 2
@@ -205,6 +204,16 @@ def test_a_default_mesh_leaves_no_stage_without_parameters(digits: Dataset) -> N
         shares_of(replace(experiment, mesh=Mesh(1, 6), agents=None, topology=None), digits)
 
 
+def with_event(data: Dataset, event: d5.Event, steps: int) -> list[Outcome]:
+    """How it ended with two replicas of two stages, within seconds."""
+    experiment = d5.Experiment(
+        "mlp", data, d5.optimizers.SGD(0.1), mesh=Mesh(2, 2), batch_size=10, executor="numpy", events=event,
+        timeout_seconds=20.0,
+    )  # fmt: skip
+    with agents_in_threads(experiment, data) as (agents, _):
+        return together(lambda rank: agents[rank].train(steps), 4, seconds=15.0)
+
+
 def test_an_event_of_one_stage_ends_them_all(digits: Dataset) -> None:
     """Who stops decides by himself; the others of his network, and the replicas, stop with him."""
 
@@ -215,13 +224,7 @@ def test_an_event_of_one_stage_ends_them_all(digits: Dataset) -> None:
             if moment.rank == 3 and moment.step == 2:
                 moment.stop("enough")
 
-    experiment = d5.Experiment(
-        "mlp", digits, d5.optimizers.SGD(0.1), mesh=Mesh(2, 2), batch_size=10, executor="numpy",
-        events=OneStops(),
-        timeout_seconds=20.0,
-    )  # fmt: skip
-    with agents_in_threads(experiment, digits) as (agents, _):
-        done = together(lambda rank: agents[rank].train(30), 4)
+    done = with_event(digits, OneStops(), 30)
     assert len({outcome.step for outcome in done}) == 1 and done[0].step < 30
     assert all(outcome.completed for outcome in done)
 
@@ -234,20 +237,14 @@ def test_a_stage_that_fails_ends_the_others(digits: Dataset) -> None:
             if moment.rank == 1 and moment.step == 2:
                 raise ValueError("no more of this")
 
-    experiment = d5.Experiment(
-        "mlp", digits, d5.optimizers.SGD(0.1), mesh=Mesh(2, 2), batch_size=10, executor="numpy",
-        events=OneRaises(),
-        timeout_seconds=20.0,
-    )  # fmt: skip
-    with agents_in_threads(experiment, digits) as (agents, _):
-        done = together(lambda rank: agents[rank].train(10), 4, seconds=15.0)
+    done = with_event(digits, OneRaises(), 10)
     assert [outcome.status for outcome in done] == ["peer_lost", "failed", "peer_lost", "peer_lost"]
     assert "no more of this" in done[1].reason
 
 
 def test_a_cut_that_does_not_fit_the_mesh_is_refused(digits: Dataset) -> None:
     """Another number of stages."""
-    network = float64_network(digits)
+    network = float64_mlp(digits)
     names = [node.name for node in network.nodes]
     with pytest.raises(ConfigurationError, match="makes 2 pieces of the network, the mesh has 3 stages"):
         trained(digits, model=network, mesh=Mesh(1, 3, cut=d5.pipelines.Cut((names[2],))))
@@ -262,12 +259,3 @@ def test_seats_are_counted_by_replica_stage_and_part() -> None:
     assert mesh.stages_of(9) == (7, 9, 11)
     assert mesh.parts_of(9) == (8, 9)
     assert mesh.replicas_of(9) == (3, 9)
-
-
-def float64_network(data: Dataset) -> Network:
-    """A small one with four layers."""
-    layers = catalogue.network("mlp", data.sample_shape, len(data.classes), hidden=(20, 40, 40))
-    state = build.seeded(layers, data.sample_shape, 1).state_dict()
-    return network_from_layers(
-        layers, data.sample_shape, {name: value.double().numpy() for name, value in state.items()}
-    )
