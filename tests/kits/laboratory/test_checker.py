@@ -18,9 +18,9 @@ from d5ray.actors.group.run_row import RunOrigin
 from d5ray.kits.laboratory.checking.checker import violations
 from d5ray.kits.laboratory.checking.rows import clocks
 from d5ray.metrics.record.reader import Run
-from d5ray.metrics.record.schema import table_of
-from d5ray.recipes.engine.recipe import Recipe, judged, overall
+from d5ray.recipes.engine.recipe import Recipe
 from d5ray.recipes.engine.run_recipe import Way, run
+from d5ray.recipes.engine.runner import close
 from tests.conftest import d5ray
 from tests.kits.laboratory.test_seeds import Simulated
 
@@ -40,10 +40,7 @@ def simulated(**changes: Any) -> Path:
     )
     with d5.simulate(recipe.made(), origin=RunOrigin(**recipe.described()), **how) as group:
         group.train(progress=False)
-        verdicts = judged(recipe.criteria, group.tables(), "completed")
-        group.close(
-            verdict=overall(verdicts, "completed"), verdicts=table_of("verdicts", [v.row for v in verdicts])
-        )
+        close(recipe, group)
     return group.folder
 
 
@@ -212,30 +209,30 @@ FORGED: dict[str, tuple[tuple[str, Change], str]] = {
 TAMPERED: dict[str, tuple[str, Change, str]] = {
     "a verdict": ("verdicts", column("verdict", lambda v: ["FAIL", *v[1:]]), "recorded is FAIL, the rows"),
     "a measured value": ("verdicts", column("value", lambda v: [0.99, *v[1:]]), "the value recorded is 0.99"),
-    "the overall verdict": ("runs", column("verdict", lambda _: ["FAIL"]), "recorded is FAIL, its criteria"),
+    "the overall verdict": (*to("verdict", "FAIL"), "recorded is FAIL, its criteria"),
     "quicker steps": ("samples", faster, "step_time <= 1: the value recorded"),
     "a row less": ("samples", lambda table: table.slice(1), "rows, .* were recorded"),
     "a row twice": ("samples", lambda t: pa.concat_tables([t, t.slice(0, 1)]), "rows of samples stand"),
     "a step less": ("samples", without_a_step, "rank 1 did not record 1 of .* steps, such as 3"),
     "a negative count": ("samples", negative, "bytes_sent has the value -1.0: it cannot be negative"),
-    "what was fixed": ("runs", column("fixed", lambda _: ['{"model": "lenet"}']), "FIXED has the hash"),
+    "what was fixed": (*to("fixed", '{"model": "lenet"}'), "FIXED has the hash"),
     "what was run": (
-        "runs", column("experiment", lambda j: [str(j[0]).replace('"batch_size": 64', '"batch_size": 32')]),
+        *edited("experiment", '"batch_size": 64', '"batch_size": 32'),
         "'batch_size' is FIXED to 64, but 32 was run",
     ),
     "a fixed component": (
-        "runs", column("experiment", lambda j: [str(j[0]).replace("ShuffleSampler", "OrderedSampler")]),
+        *edited("experiment", "ShuffleSampler", "OrderedSampler"),
         "'train_sampler' is FIXED to .*Shuffle.* but .*Ordered",
     ),
     "the class of a fixed leaf": (
-        "runs", column("experiment", lambda j: [str(j[0]).replace("descent.Momentum", "x.Nesterov")]),
+        *edited("experiment", "descent.Momentum", "x.Nesterov"),
         "'optimizer' is FIXED to .*Momentum', but '.*Nesterov' was run",
     ),
     "a fixed argument of the model": (
-        "runs", column("experiment", lambda j: [str(j[0]).replace('"hidden": [32]', '"hidden": [8]')]),
+        *edited("experiment", '"hidden": [32]', '"hidden": [8]'),
         "'model.hidden' is FIXED to .32., but .8. was run",
     ),
-    "its status": ("runs", column("status", lambda _: ["interrupted"]), "only a completed one counts"),
+    "its status": (*to("status", "interrupted"), "only a completed one counts"),
     "another run's rows": ("verdicts", column("run_id", lambda v: ["other", *v[1:]]), "has rows of other"),
     "no machine": ("environment", lambda table: table.slice(0, 0), "the environment lacks hostname"),
     **{name: (*change, words) for name, (change, words) in FORGED.items()},

@@ -15,8 +15,8 @@ from d5ray.kits.laboratory.checking.checker import violations
 from d5ray.kits.laboratory.repeats.reruns import rerun
 from d5ray.metrics.record.artifacts import EXPERIMENT
 from d5ray.metrics.record.reader import Run
-from d5ray.metrics.record.schema import table_of
-from d5ray.recipes.engine.recipe import Recipe, judged, overall
+from d5ray.recipes.engine.recipe import Recipe
+from d5ray.recipes.engine.runner import close
 
 pytestmark = pytest.mark.usefixtures("own_home")
 METRICS = [d5.metrics.TestAccuracy() >= 0.3, d5.metrics.BytesSent() <= 1e9]
@@ -31,10 +31,7 @@ def ran(metrics: list[Any] = METRICS, how: dict[str, Any] | None = None, **mutab
     with d5.simulate(recipe.made(), origin=RunOrigin(**recipe.described()), **(how or {})) as group:
         group.train(5, progress=False)
         group.train(4, progress=False)
-        verdicts = judged(recipe.criteria, group.tables(), "completed")
-        group.close(
-            verdict=overall(verdicts, "completed"), verdicts=table_of("verdicts", [v.row for v in verdicts])
-        )
+        close(recipe, group)
     return Run(group.folder)
 
 

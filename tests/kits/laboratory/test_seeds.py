@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,10 @@ from d5ray.metrics.judge.comparison import compare, runs_named
 from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.reader import Run
-from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.statistics.intervals import median_interval
-from d5ray.recipes.engine.recipe import Recipe, Result, judged, overall
+from d5ray.recipes.engine.recipe import Recipe, Result
 from d5ray.recipes.engine.run_recipe import run_recipe
+from d5ray.recipes.engine.runner import close
 from tests.conftest import d5ray
 
 
@@ -54,13 +54,10 @@ class Simulated:
             group.train(progress=False)
             if self.seed == self.at and self.then == "fail":
                 raise AgentError("agent 1 died")
-            verdicts = judged(recipe.criteria, group.tables(), group.outcome.status)
-            verdict = overall(verdicts, group.outcome.status)
-            group.close(verdict=verdict, verdicts=table_of("verdicts", [v.row for v in verdicts]))
-        status, reason = group.outcome.status, group.outcome.reason
+            result = close(recipe, group)
         if self.seed == self.at and self.then == "stop":  # as a training does that Ctrl-C reaches
-            status, reason = "interrupted", "interrupted by the user"
-        return Result(recipe, group.run_id, group.folder, verdict, verdicts, status, reason, {})
+            return replace(result, status="interrupted", reason="interrupted by the user")
+        return result
 
 
 def recipe(metrics: list[Any] | None = None, **mutable: Any) -> Recipe:
