@@ -56,10 +56,8 @@ ANNOTATIONS = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A folder coco/ in which training and validation have the same three images, in red, green and blue."""
-    folder = tmp_path / "coco"
+def write_coco(folder: Path) -> None:
+    """Training and validation have the same three images, in red, green and blue."""
     (folder / "annotations").mkdir(parents=True)
     for part in ("train2017", "val2017"):
         (folder / part).mkdir()
@@ -69,6 +67,12 @@ def root(tmp_path: Path) -> Path:
             Image.fromarray(pixels).save(folder / part / str(image["file_name"]), quality=95)
         found = {"images": IMAGES, "annotations": ANNOTATIONS, "categories": CATEGORIES}
         (folder / "annotations" / f"instances_{part}.json").write_text(json.dumps(found))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder in which coco/ is."""
+    write_coco(tmp_path / "coco")
     return tmp_path
 
 

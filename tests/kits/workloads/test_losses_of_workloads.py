@@ -115,6 +115,3 @@ def test_the_worst_negatives_count_three_to_one_and_the_mean_is_over_images() ->
     both = torch.cat([one, none])
     empty = perfect(none, loss)
     assert loss.torch(torch.cat([scores, empty]), both).item() == pytest.approx(expected / 2, rel=1e-5)
-
-
-# -- what is refused ---------------------------------------------------------------------------------------

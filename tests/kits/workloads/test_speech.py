@@ -77,18 +77,22 @@ def write(path: Path, sound: npt.NDArray[Any], rate: int = 16_000, width: int = 
         file.writeframes((sound * 32767).astype("<i2").tobytes() if width == 2 else b"\0" * len(sound))
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def write_commands(folder: Path) -> None:
     """Two words of three sounds, as the archive has them; the second sound is short, the third too long."""
     rng = np.random.default_rng(3)
     for word in ("yes", "no"):
         for number, length in enumerate((16_000, 9_000, 20_000)):
-            name = f"{word}/{number}abc_nohash_0.wav"
-            write(tmp_path / "speech_commands" / name, rng.uniform(-0.5, 0.5, length))
-    write(tmp_path / "speech_commands" / "_background_noise_" / "rain.wav", np.zeros(40_000))
+            write(folder / f"{word}/{number}abc_nohash_0.wav", rng.uniform(-0.5, 0.5, length))
+    write(folder / "_background_noise_" / "rain.wav", np.zeros(40_000))
     for name, listed in (("testing", "1abc"), ("validation", "9xyz")):
         lines = "\n".join(f"{word}/{listed}_nohash_0.wav" for word in ("yes", "no"))
-        (tmp_path / "speech_commands" / f"{name}_list.txt").write_text(lines + "\n")
+        (folder / f"{name}_list.txt").write_text(lines + "\n")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder in which speech_commands/ is."""
+    write_commands(tmp_path / "speech_commands")
     return tmp_path
 
 

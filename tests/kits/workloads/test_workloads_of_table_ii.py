@@ -1,9 +1,7 @@
 """Claims about the recipes of Table II's workloads: short runs learn, published formats fit, all pass"""
 
 import gzip
-import json
 import warnings
-import wave
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import d5ray as d5
 from d5ray.experiment import Experiment
@@ -30,6 +27,9 @@ from d5ray.recipes.engine.recipe import Recipe
 from d5ray.training.datasets.catalogue import SHIPPED
 from tests.agents import agents_in_threads
 from tests.cases import of_this_week
+from tests.kits.workloads.test_boxes import write_coco
+from tests.kits.workloads.test_clicks import text as rows_of_criteo
+from tests.kits.workloads.test_speech import write_commands
 from tests.recipes.fixed_data import with_data
 from tests.together import together
 
@@ -189,18 +189,8 @@ def test_actors_push_what_they_played_to_a_real_server() -> None:
 
 
 def speech_commands(root: Path) -> dict[str, Any]:
-    rng = np.random.default_rng(1)
-    names = []
-    for word in ("yes", "no"):
-        (root / "speech_commands" / word).mkdir(parents=True)
-        for number in range(6):
-            names.append(f"{word}/{number}_nohash_0.wav")
-            with wave.open(str(root / "speech_commands" / names[-1]), "wb") as file:
-                file.setparams((1, 2, 16_000, 0, "NONE", ""))
-                file.writeframes((3000 * rng.standard_normal(16_000)).astype("<i2").tobytes())
-    (root / "speech_commands" / "testing_list.txt").write_text("\n".join(names[::5]))
-    (root / "speech_commands" / "validation_list.txt").write_text("")
-    return {"dataset": "speech_commands", "dataset.words": ("yes", "no"), "batch_size": 4}
+    write_commands(root / "speech_commands")
+    return {"dataset": "speech_commands", "dataset.words": ("yes", "no"), "batch_size": 2}
 
 
 def wikitext(root: Path) -> dict[str, Any]:
@@ -213,44 +203,14 @@ def wikitext(root: Path) -> dict[str, Any]:
 
 
 def criteo(root: Path) -> dict[str, Any]:
-    rng = np.random.default_rng(2)
-    rows = (
-        "\t".join(
-            [
-                str(rng.integers(2)),
-                *map(str, rng.integers(0, 50, 13)),
-                *(f"{k:x}" for k in rng.integers(0, 99, 26)),
-            ]
-        )
-        for _ in range(80)
-    )
-    (root / "train.txt.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
+    rows = "".join(rows_of_criteo().replace("68fd1e64", f"{number:x}") for number in range(20))
+    (root / "train.txt.gz").write_bytes(gzip.compress(rows.encode()))
     return {"dataset": "criteo", "batch_size": 16}
 
 
 def coco(root: Path) -> dict[str, Any]:
-    rng = np.random.default_rng(3)
-    (root / "coco" / "annotations").mkdir(parents=True)
-    for part, count in (("train2017", 8), ("val2017", 4)):
-        (root / "coco" / part).mkdir()
-        images: list[dict[str, Any]] = []
-        for number in range(count):
-            images.append({"id": number, "file_name": f"{number:012}.jpg", "width": 80, "height": 60})
-            pixels = rng.integers(0, 255, (60, 80, 3)).astype(np.uint8)
-            Image.fromarray(pixels).save(root / "coco" / part / images[-1]["file_name"])
-        boxes = [
-            {
-                "image_id": each["id"],
-                "category_id": 1 + each["id"] % 3,
-                "bbox": [10, 10, 30, 25],
-                "iscrowd": 0,
-            }
-            for each in images
-        ]
-        kinds = [{"id": 1 + place, "name": name} for place, name in enumerate(("cat", "dog", "person"))]
-        found = {"images": images, "annotations": boxes, "categories": kinds}
-        (root / "coco" / "annotations" / f"instances_{part}.json").write_text(json.dumps(found))
-    return {"dataset": "coco", "dataset.size": 64, "batch_size": 2}
+    write_coco(root / "coco")
+    return {"dataset": "coco", "dataset.size": 64, "batch_size": 1}
 
 
 @pytest.mark.full
