@@ -15,7 +15,7 @@ import pytest
 from d5ray.errors import StorageError
 from d5ray.failures import tracebacks
 from d5ray.metrics.record.reader import Run
-from tests.conftest import d5ray
+from tests.conftest import Finished, d5ray
 from tests.metrics.small_runs import finished
 from tests.patience import patience
 
@@ -36,6 +36,12 @@ UNREACHED = {  # what a recipe does while it is loaded, or when the program ends
 }
 
 
+def ran(recipe: str, folder: Path) -> Finished:
+    """`d5ray run` of a recipe with this text, `mine.py` in the folder, and a home beside it."""
+    (folder / "mine.py").write_text(recipe)
+    return d5ray("run", str(folder / "mine.py"), env={"D5RAY_HOME": str(folder / "home")})
+
+
 QUICK = ("import sys; sys.exit(0)", "import os; os._exit(0)", "raise KeyboardInterrupt")
 
 
@@ -45,9 +51,7 @@ QUICK = ("import sys; sys.exit(0)", "import os; os._exit(0)", "raise KeyboardInt
 )
 def test_a_recipe_that_ends_the_program_reaches_no_verdict(line: str, tmp_path: Path) -> None:
     """Whatever code it asks for; one line says so."""
-    file = tmp_path / "mine.py"
-    file.write_text(f"{PARTS}{line}\n")
-    done = d5ray("run", str(file), env={"D5RAY_HOME": str(tmp_path / "home")})
+    done = ran(f"{PARTS}{line}\n", tmp_path)
     assert done.code == UNREACHED[line], done
     assert not done.out
     assert done.err.startswith("error: " if done.code == 3 else "interrupted"), done.err
@@ -55,26 +59,22 @@ def test_a_recipe_that_ends_the_program_reaches_no_verdict(line: str, tmp_path: 
 
 def test_processes_that_a_recipe_forks_leave_as_they_wish(tmp_path: Path) -> None:
     """`os._exit` of a child says nothing and keeps its code: `multiprocessing` ends so."""
-    file = tmp_path / "mine.py"
-    file.write_text(
+    done = ran(
         "import os\nchild = os.fork()\nif not child:\n    os._exit(7)\n"
-        "code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\nFIXED = MUTABLE = METRICS = code\n"
+        "code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\nFIXED = MUTABLE = METRICS = code\n",
+        tmp_path,
     )
-    done = d5ray("run", str(file), env={"D5RAY_HOME": str(tmp_path / "home")})
     assert "METRICS is 7" in done.err or "FIXED is a int" in done.err, done.err
     assert "os._exit" not in done.err
 
 
 def test_what_nobody_foresaw_is_one_line_and_a_file(tmp_path: Path) -> None:
     """Exit code 3; the traceback is where the line says, for the owner alone; the latest 50 are kept."""
-    home = tmp_path / "home"
-    old = home / "errors"
+    old = tmp_path / "home" / "errors"
     old.mkdir(parents=True)
     for number in range(tracebacks.MOST_KEPT + 5):
         (old / f"2000-{number:03}.txt").write_text("old")
-    file = tmp_path / "mine.py"
-    file.write_text(f"{PARTS}class Odd(BaseException):\n    pass\nraise Odd('an odd thing')\n")
-    done = d5ray("run", str(file), env={"D5RAY_HOME": str(home)})
+    done = ran(f"{PARTS}class Odd(BaseException):\n    pass\nraise Odd('an odd thing')\n", tmp_path)
     assert done.code == 3, done
     told, _, where = done.err.strip().partition("; the traceback is in ")
     assert told == "error: Odd: an odd thing"
@@ -89,8 +89,7 @@ def test_what_nobody_foresaw_is_one_line_and_a_file(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_what_the_users_own_code_raises_in_an_agent_is_one_line_that_names_it(tmp_path: Path) -> None:
     """An optimizer with a mistake: the agent, the step, the user's line; the whole traceback in a file."""
-    file = tmp_path / "mine.py"
-    file.write_text(
+    done = ran(
         "import d5ray as d5\n"
         "from dataclasses import dataclass\n"
         "@dataclass(frozen=True)\n"
@@ -99,15 +98,15 @@ def test_what_the_users_own_code_raises_in_an_agent_is_one_line_that_names_it(tm
         "        raise ValueError('my rule has\\na mistake')\n"
         "FIXED = {'model': 'mlp', 'dataset': 'digits', 'epochs': 1, 'agents': 1}\n"
         "MUTABLE = {'optimizer': Mine()}\n"
-        "METRICS = [d5.metrics.TestAccuracy() >= 0.1]\n"
+        "METRICS = [d5.metrics.TestAccuracy() >= 0.1]\n",
+        tmp_path,
     )
-    done = d5ray("run", str(file), env={"D5RAY_HOME": str(tmp_path / "home")})
     assert done.code == 3, done
     (line,) = [each for each in done.err.splitlines() if each.startswith("error: ")]
     told, _, where = line.partition("; the traceback is in ")
     assert told == (
         "error: TrainingAgent(rank=0) failed at step 0: ValueError: my rule has a mistake "
-        f"({file}, line 6, in update)"
+        f"({tmp_path / 'mine.py'}, line 6, in update)"
     )
     assert "Traceback" not in done.err and "Traceback (most" in Path(where).read_text()
 
@@ -205,9 +204,7 @@ def test_a_command_that_is_no_command_is_an_error(arguments: tuple[str, ...], tm
 def test_a_recipe_that_cannot_be_loaded_is_one_line_and_a_file(line: str, words: str, tmp_path: Path) -> None:
     """What is wrong with it or a module of its own, and where; the traceback is in the file that is named."""
     (tmp_path / "helper.py").write_text("def half(:\n")
-    file = tmp_path / "mine.py"
-    file.write_text(f"{PARTS}{line}\n")
-    done = d5ray("run", str(file), env={"D5RAY_HOME": str(tmp_path / "home")})
+    file, done = tmp_path / "mine.py", ran(f"{PARTS}{line}\n", tmp_path)
     assert (done.code, done.out) == (3, ""), done
     (told,) = done.err.splitlines()
     assert told.startswith(f"error: the recipe {file} cannot be loaded: {words}")

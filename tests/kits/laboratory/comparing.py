@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 import d5ray as d5
@@ -56,3 +57,10 @@ def measured_rows(executor: Any, problem: Any) -> list[dict[str, Any]]:
     assert not found.reason
     rows: list[dict[str, Any]] = pa.Table.from_batches(found.rows, SAMPLES).to_pylist()
     return [row for row in rows if row["phase"] == "run"]
+
+
+def check_rates(rows: list[dict[str, Any]], time: str, rate: str, work: float) -> None:
+    """Every value of the rate is this work over the time of its call."""
+    times, rates = ([row["value"] for row in rows if row["metric"] == metric] for metric in (time, rate))
+    np.testing.assert_allclose(np.multiply(times, rates), work)
+    assert times

@@ -1,6 +1,5 @@
 """Claims about benches of allreduces: DeepBench's sizes, right sums before any time, one row a rank"""
 
-import threading
 from contextlib import closing
 from typing import Any
 
@@ -14,6 +13,8 @@ from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.bench.allreduces import DEEPBENCH, AllreduceBench, AllreduceProblem
 from d5ray.kits.laboratory.bench.group_member import GroupMember
 from d5ray.metrics.record.schema import SAMPLES
+from tests.kits.laboratory.comparing import check_rates
+from tests.together import together
 
 
 def test_the_sizes_are_the_published_ones() -> None:
@@ -28,24 +29,18 @@ def test_the_sizes_are_the_published_ones() -> None:
 
 def in_threads(backend: str, problem: AllreduceProblem, ranks: int) -> list[ProblemTiming]:
     """Every rank's measurement, all in threads of this process."""
-    members = [GroupMember(f"{backend}[{ranks}]", rank, "r", 3) for rank in range(ranks)]
-    found: dict[int, ProblemTiming] = {}
     with closing(Rendezvous()) as rendezvous:
 
-        def work(rank: int) -> None:
-            members[rank].meet(
-                Group("bench", 0, rank, ranks, rendezvous.address, timeout_seconds=30), backend
-            )
-            assert members[rank].prepare().keys() <= {f"{backend}[{ranks}]_communicator"}
-            found[rank] = members[rank].measure(problem, 0.0, 1.0)
-            members[rank]._world.communicator.close()
+        def work(rank: int) -> ProblemTiming:
+            member = GroupMember(f"{backend}[{ranks}]", rank, "r", 3)
+            member.meet(Group("bench", 0, rank, ranks, rendezvous.address, timeout_seconds=30), backend)
+            assert member.prepare().keys() <= {f"{backend}[{ranks}]_communicator"}
+            try:
+                return member.measure(problem, 0.0, 1.0)
+            finally:
+                member._world.communicator.close()
 
-        threads = [threading.Thread(target=work, args=(rank,)) for rank in range(ranks)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-    return [found[rank] for rank in range(ranks)]
+        return together(work, ranks)
 
 
 def test_every_rank_has_rows_of_its_times_and_of_the_array_s_bytes_a_second() -> None:
@@ -56,9 +51,7 @@ def test_every_rank_has_rows_of_its_times_and_of_the_array_s_bytes_a_second() ->
         assert {(row["scope"], row["level"], row["rep"], row["rank"]) for row in rows} == {
             ("socket[2] 1000 floats", 3, 3, rank)
         }
-        times = [row["value"] for row in rows if row["metric"] == "allreduce_time"]
-        rates = [row["value"] for row in rows if row["metric"] == "byte_rate"]
-        assert [a * b for a, b in zip(times, rates, strict=True)] == [pytest.approx(4000)] * len(times)
+        check_rates(rows, "allreduce_time", "byte_rate", 4000)
         assert timing.seconds is not None
 
 

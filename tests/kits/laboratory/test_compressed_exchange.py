@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -20,7 +19,7 @@ from d5ray.kits.laboratory.jobs.averaging import Averaging
 from d5ray.kits.laboratory.jobs.gradient_exchanges import Averaged, GradientExchanges
 from d5ray.networks.executors.slots import Slot
 from d5ray.training.optimizers.optimizer import State
-from tests.distributed.forming import Former, former
+from tests.distributed.forming import Former
 from tests.together import together
 
 LENET_32 = 136_886  # parameters of LeNet for 3 × 32 × 32
@@ -99,12 +98,6 @@ class Selfish(Reduction):
 
     def mean(self, vector: Array, communication: Communicator, draws: RandomSources, state: State) -> Reduced:
         return Reduced(vector.copy(), vector)
-
-
-@pytest.fixture
-def groups() -> Iterator[Former]:
-    with former() as made:
-        yield made
 
 
 def test_means_that_differ_between_agents_are_not_timed(groups: Former) -> None:

@@ -195,6 +195,7 @@ def test_every_criterion_is_about_who_is_measured_and_everybody_is_in_one(recipe
     assert len({criterion.metric.label for criterion in recipe.METRICS}) == len(recipe.METRICS)
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(
     ("metric", "name", "ours", "base", "ratio"),
     [

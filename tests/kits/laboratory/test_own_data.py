@@ -11,7 +11,7 @@ from d5ray.kits.laboratory.bench.decoders import DECODERS, PACKAGES, Decoded, ch
 from d5ray.kits.laboratory.bench.loaded_data import asked
 from d5ray.kits.laboratory.bench.loading import LoadingExecutor
 from d5ray.kits.laboratory.bench.own_data import DataBench
-from tests.kits.laboratory.comparing import measured_rows
+from tests.kits.laboratory.comparing import check_rates, measured_rows
 
 CODE = """
 import numpy as np
@@ -72,9 +72,7 @@ def test_samples_in_memory_have_no_workers(file: str) -> None:
         assert [each.name for each in bench.problems()] == ["sample", "batch 4", "batch 16"]
         assert bench.frameworks == ("d5ray",)
         found = rows(bench, "d5ray", 2)
-        times = [row["value"] for row in found if row["metric"] == "loading_time"]
-        rates = [row["value"] for row in found if row["metric"] == "samples_per_second"]
-        np.testing.assert_allclose(np.multiply(times, rates), 16)
+        check_rates(found, "loading_time", "samples_per_second", 16)
         assert {(row["scope"], row["level"], row["rep"]) for row in found} == {("d5ray batch 16", 2, 2)}
 
 

@@ -13,7 +13,7 @@ from d5ray.actors.executors.operator_executor import OperatorExecutor
 from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.bench.own_network import Asked, OwnNetwork
 from d5ray.kits.laboratory.bench.own_networks import NetworkBench
-from tests.kits.laboratory.comparing import measured_rows
+from tests.kits.laboratory.comparing import check_rates, measured_rows
 
 CODE = """
 import numpy as np
@@ -101,9 +101,7 @@ def test_every_network_is_timed(kind: str, training: bool, framework: str, file:
         pytest.skip("only PyTorch runs it")
     made = bench(asked(kind, file, tmp_path, training), 3, frameworks=(framework,), training=training)
     found = rows(made, framework)
-    times = [row["value"] for row in found if row["metric"] == "network_time"]
-    rates = [row["value"] for row in found if row["metric"] == "samples_per_second"]
-    np.testing.assert_allclose(np.multiply(times, rates), 3)
+    check_rates(found, "network_time", "samples_per_second", 3)
     assert {row["level"] for row in found} == {1}
     assert ("flop_rate" in {row["metric"] for row in found}) == (kind != "Branching")
 

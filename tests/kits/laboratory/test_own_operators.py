@@ -11,7 +11,7 @@ from d5ray.actors.executors.operator_executor import OperatorExecutor
 from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.bench.own_operators import OwnOperatorBench, named
 from d5ray.operators.framework import class_named
-from tests.kits.laboratory.comparing import measured_rows
+from tests.kits.laboratory.comparing import check_rates, measured_rows
 
 CODE = """
 import numpy as np
@@ -134,9 +134,7 @@ def test_every_call_is_a_row(file: str, names: str, training: bool) -> None:
     shapes = "3x8" if names != "product" else "3x8,8x2"
     (problem,) = bench(file, names, shapes, training=training).problems()
     rows = measured_rows(OperatorExecutor("torch", "cpu", 1, "r", 4, 0, seed=1), problem)
-    times = [row["value"] for row in rows if row["metric"] == "operator_time"]
-    rates = [row["value"] for row in rows if row["metric"] == "byte_rate"]
-    np.testing.assert_allclose(np.multiply(times, rates), problem.moved_bytes)
+    check_rates(rows, "operator_time", "byte_rate", problem.moved_bytes)
     assert {row["scope"] for row in rows} == {f"torch {names} {shapes.replace('x', '×')}"}
     assert ("flop_rate" in {row["metric"] for row in rows}) == (names in ("Layer", "layer", "product"))
 

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ from d5ray.recipes.engine.recipe import Recipe, Result
 from d5ray.recipes.engine.run_recipe import run_recipe
 from d5ray.recipes.engine.runner import close
 from tests.conftest import d5ray
+
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 @dataclass(frozen=True)
@@ -65,12 +67,6 @@ def recipe(metrics: list[Any] | None = None, **mutable: Any) -> Recipe:
         [d5.metrics.TestAccuracy() >= 0.01, d5.metrics.StepTime() <= 1.0] if metrics is None else metrics
     )
     return Recipe.of({"job": Simulated, "hidden": 8}, mutable, metrics, name="simulated")
-
-
-@pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
-    yield tmp_path
 
 
 def ran(count: int, **mutable: Any) -> Result:
