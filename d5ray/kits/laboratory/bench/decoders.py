@@ -63,7 +63,7 @@ def opencv(data: bytes, shape: Shape) -> Image:
 def turbojpeg(data: bytes, shape: Shape) -> Image:
     """libjpeg-turbo by PyTurboJPEG, at a half, quarter or eighth of a large JPEG; Pillow resizes."""
     from PIL import Image as Pictures  # noqa: PLC0415 - when it is asked for
-    from turbojpeg import TJPF_GRAY, TJPF_RGB  # noqa: PLC0415
+    from turbojpeg import TJPF_GRAY, TJPF_RGB  # type: ignore[import-not-found] # noqa: PLC0415
 
     channels, height, width = shape
     library = _libjpeg_turbo()
@@ -170,6 +170,6 @@ def _planes(pixels: Any, shape: Shape) -> Image:
 @functools.cache
 def _libjpeg_turbo() -> Any:
     """The library, which is looked for once."""
-    from turbojpeg import TurboJPEG  # type: ignore[import-not-found] # noqa: PLC0415 - when it is asked for
+    from turbojpeg import TurboJPEG  # noqa: PLC0415 - when it is asked for
 
     return TurboJPEG()

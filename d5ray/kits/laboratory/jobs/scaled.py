@@ -63,7 +63,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "allreduce": Algorithm(AllreduceSGD(), exchange=allreduce_exchange),
     "parameter server": Algorithm(
         ParameterServerSGD(),
-        exchange=lambda agents, *given: server_exchange(agents, *given, shards=shards(agents)),
+        exchange=lambda agents, size, start, pace: server_exchange(agents, size, start, pace, shards(agents)),
     ),
     "DPSGD ring": Algorithm(DPSGD(), Ring),
     "DPSGD exponential": Algorithm(DPSGD(), Exponential),
