@@ -2,11 +2,31 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from time import perf_counter
 
+from d5ray.checks import check_count, check_number
+from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
 from d5ray.kits.laboratory.comparisons.timing import FEWEST, MOST, SAMPLE_SECONDS, Times
 
 Timer = Callable[[int], float]  # makes that many calls, and gives the mean of their seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterleavedTiming(SideBySide):
+    """A job whose contenders are processes outside Ray that time several sides so.
+
+    seconds: about so long everything is timed in each process; threads: of its numerical libraries.
+    """
+
+    seconds: float = 1.0
+    threads: int = 1
+
+    cpus = 0  # outside Ray
+
+    def check(self) -> None:
+        check_count("threads", self.threads, 1)
+        check_number("seconds", self.seconds, low=0.0, low_included=False)
 
 
 def timer(operation: Callable[[], object], done: Callable[[], object] = lambda: None) -> Timer:

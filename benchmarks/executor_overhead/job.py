@@ -6,7 +6,7 @@ from typing import Final, final
 
 from benchmarks.executor_overhead.measured_network import MeasuredNetwork
 from benchmarks.executor_overhead.metrics import EXECUTOR_TIME
-from benchmarks.interleaved_job import InterleavedTiming
+from benchmarks.interleaved_timing import InterleavedTiming
 from d5ray.kits.laboratory.comparisons import processes
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
 from d5ray.operators.framework import not_installed

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
-from benchmarks.interleaved_job import InterleavedTiming
+from benchmarks.interleaved_timing import InterleavedTiming
 from benchmarks.update_speed.baselines import Peers
 from benchmarks.update_speed.metrics import RULE_STEP_TIME, RULE_TIME
 from d5ray.checks import check_count
