@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from d5ray.checks import check_count
 from d5ray.display.console import err
-from d5ray.errors import ConfigurationError, first_line
+from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.repeats.series_folder import KeptSeries
 from d5ray.metrics.judge.run_series import joined
 from d5ray.metrics.statistics.estimates import FEWEST_RUNS
@@ -47,19 +47,16 @@ def run(recipe: Recipe, seeds: int, *, address: str | None, quiet: bool, by: "Be
             style="yellow",
         )
     kept = KeptSeries(recipe, "seeds", [member.made().seed for member in members])
-    status, reason = "failed", ""
     try:
-        status, reason = _make(kept, members, address, quiet, by)
+        ended = _make(kept, members, address, quiet, by)
     except BaseException as error:
-        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        reason = first_line(error)
-        if not kept.found():
-            kept.forget()
+        if (found := kept.ended_by(error)) is None:
             raise
-        if status == "failed":
-            _close(kept, status, reason)
+        result = _close(kept, *found)
+        if not isinstance(error, KeyboardInterrupt):
             raise
-    return _close(kept, status, reason)
+        return result
+    return _close(kept, *ended)
 
 
 def _make(

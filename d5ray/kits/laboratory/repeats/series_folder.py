@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, final
 
 from d5ray.actors.group.run_row import new_run_id
+from d5ray.errors import first_line
 from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.judge.run_series import COUNTED, TUNING, RunSeries, series_root
 from d5ray.metrics.record.folders import check_writable
@@ -57,11 +58,14 @@ class KeptSeries:
         found = [Run(self.series.runs_root / name) for name in self.found()]
         return [run for run in found if run.row["status"] in COUNTED]
 
-    def forget(self) -> None:
-        """Remove the folder of a series of which nothing was measured."""
+    def ended_by(self, error: BaseException) -> tuple[str, str] | None:
+        """The status and the reason; None where nothing was measured, of which no folder is left."""
+        if self.found():
+            return "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", first_line(error)
         for file in self.series.folder.iterdir():
             file.unlink()
         self.series.folder.rmdir()
+        return None
 
     def close(
         self, status: str, reason: str, verdicts: tuple[Verdict, ...], detail: dict[str, Any] | None = None

@@ -100,7 +100,8 @@ def tune(
             num_samples=trials, search_alg=searcher, scheduler=scheduler, reuse_actors=runs.waits,
         )  # fmt: skip
     except BaseException as error:
-        _abandon(kept, error)
+        if (ended := kept.ended_by(error)) is not None:
+            kept.close(*ended, ())
         raise
     outcomes = [_outcome(each, runs) for each in tried]
     for number, each in enumerate(outcomes):
@@ -183,14 +184,6 @@ def _run_with(settings: Mapping[str, Any], runs: RecipeRuns) -> str:
     wanted = spaces.with_settings(runs.recipe, settings).described()["mutable"]
     found = [run for run in list_runs(runs.root) if run.row["series"] == runs.series]
     return next((run.name for run in found if run.row["mutable"] == wanted), "")
-
-
-def _abandon(kept: KeptSeries, error: BaseException) -> None:
-    if not kept.found():
-        kept.forget()
-        return
-    status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-    kept.close(status, first_line(error), ())
 
 
 def _words(settings: Mapping[str, Any]) -> str:
