@@ -22,6 +22,7 @@ from d5ray.recipes.engine.recipe import Recipe
 from d5ray.recipes.engine.run_recipe import Way, run
 from d5ray.recipes.engine.runner import close
 from tests.conftest import d5ray
+from tests.kits.laboratory.test_reruns import Own
 from tests.kits.laboratory.test_seeds import Simulated
 
 FIXED: dict[str, Any] = {
@@ -290,15 +291,6 @@ def test_a_broken_file_is_named(made: Path, tmp_path: Path) -> None:
 
 
 # -- runs as they were, of every kind ------------------------------------------------------------------------
-
-
-class Own(d5.DistributedOptimizer):
-    """A rule of the user's own."""
-
-    def step(self, batch: d5.Batch) -> None:
-        gradient = self.gradient(batch)
-        self.communication.allreduce(gradient)
-        self.apply(gradient)
 
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -1,7 +1,7 @@
 """Claims about deaths in meshes: the other replicas have one model, and go on as whole networks do"""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 import d5ray as d5
-from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.checkpoints.rollback import NOTHING, RestartPoint
-from d5ray.distributed.group.group import Group
-from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.kits.parallel.mesh.mesh import Mesh
 from d5ray.kits.parallel.pipeline.executor import PipelineExecutor
 from d5ray.training.datasets.catalogue import load_dataset
-from tests.agents import Rows, share_of, shares_of
+from tests.agents import shares_of
+from tests.distributed.regrouped import Regrouped
 from tests.kits.parallel.mortal import Death, float64_mlp, killed, without
 from tests.together import together
 
@@ -42,72 +40,41 @@ def experiment(**values: Any) -> d5.Experiment:
     return d5.Experiment(**(given | values))
 
 
-@contextmanager
-def made(wanted: d5.Experiment) -> Iterator["Members"]:
-    members = Members(wanted)
-    try:
-        yield members
-    finally:
-        members.close()
-
-
-class Members:
+class Members(Regrouped):
     """Agents in threads, which form one group after another."""
 
-    def __init__(self, wanted: d5.Experiment) -> None:
-        self.experiment, self.epoch, self.rendezvous = wanted, -1, Rendezvous()
-        self.agents = {rank: self.fresh(rank) for rank in range(wanted.agents or 0)}
-
-    def fresh(self, rank: int) -> TrainingAgent:
-        agent = TrainingAgent(rank, self.experiment, "run", "node", Rows())
-        agent.build(DIGITS, share_of(self.experiment, DIGITS, rank))
-        return agent
-
-    def groups(self, size: int) -> list[Group]:
-        self.epoch += 1
-        store = self.rendezvous.address
-        return [
-            Group(f"{id(self)}", self.epoch, rank, size, store, timeout_seconds=30) for rank in range(size)
-        ]
-
-    def join(self) -> None:
-        groups = self.groups(len(self.agents))
-        together(lambda rank: self.agents[rank].join(groups[rank]), len(groups))
-
-    def rejoin(self, left: list[int], topology: d5.Topology) -> dict[int, RestartPoint]:
+    def rejoined(self, left: list[int], topology: d5.Topology) -> dict[int, RestartPoint]:
         """As after the death of all others."""
-        for agent in self.agents.values():
-            agent.leave()
-        groups = self.groups(len(left))
-        agreed = together(lambda at: self.agents[left[at]].rejoin(groups[at], topology), len(left))
+        agreed = self.rejoin([self.agents[rank] for rank in left], topology)
         return dict(zip(left, agreed, strict=True))
 
-    def train(self, ranks: list[int], steps: int) -> None:
+    def go_on(self, ranks: list[int], steps: int) -> None:
         done = together(lambda at: self.agents[ranks[at]].train(steps), len(ranks))
         assert all(outcome.completed for outcome in done), done
 
     def networks(self) -> dict[int, dict[str, Array]]:
         """The parameters of every replica's whole network."""
-        mesh = self.experiment.mesh
-        held = {rank: agent.parameters() for rank, agent in self.agents.items()}
+        mesh, held = self.wanted.mesh, {rank: agent.parameters() for rank, agent in enumerate(self.agents)}
         if mesh is None:
             return held
-        shares = shares_of(self.experiment, DIGITS)
+        shares = shares_of(self.wanted, DIGITS)
         return {replica: shares.whole(held, replica) for replica in range(mesh.replicas)}
 
-    def close(self) -> None:
-        for agent in self.agents.values():
-            agent.leave()
-        self.rendezvous.close()
+
+@contextmanager
+def made(wanted: d5.Experiment, steps: int) -> Iterator[Members]:
+    """All agents, who have joined and done so many steps."""
+    with closing(Members(wanted)) as members:
+        members.join()
+        members.train(steps)
+        yield members
 
 
 def expected(wanted: d5.Experiment, left: list[int], step: int, last: int) -> dict[int, dict[str, Array]]:
     """What agents with the whole network have, of which these are left from this step on."""
-    with made(without(wanted)) as members:
-        members.join()
-        members.train(list(members.agents), step)
-        members.rejoin(left, COMPLETE(len(left)))
-        members.train(left, last - step)
+    with made(without(wanted), step) as members:
+        members.rejoined(left, COMPLETE(len(left)))
+        members.go_on(left, last - step)
         networks = members.networks()
         return {replica: networks[replica] for replica in left}
 
@@ -137,12 +104,10 @@ def test_the_other_replicas_go_on_as_agents_with_whole_networks_do(
     met = rule.met_before(5)
     wanted = experiment(mesh=mesh, distributed=rule, topology=COMPLETE(3), orphans=orphans)
     left = [rank for rank in range(mesh.agents) if mesh.seat(rank).replica != 1]
-    with made(wanted) as members:
-        members.join()
-        members.train(list(members.agents), 5)
-        agreed = members.rejoin(left, COMPLETE(2))
+    with made(wanted, 5) as members:
+        agreed = members.rejoined(left, COMPLETE(2))
         assert {each.step for each in agreed.values()} == {met}
-        members.train(left, LAST - met)
+        members.go_on(left, LAST - met)
         networks = members.networks()
     for replica, parameters in expected(wanted, [0, 2], met, LAST).items():
         assert_close(networks[replica], parameters)
@@ -151,16 +116,14 @@ def test_the_other_replicas_go_on_as_agents_with_whole_networks_do(
 @pytest.mark.parametrize("ahead", [{0}, {3}, {0, 4}, {1, 5}, {0, 1}, {0, 1, 5}])
 def test_a_network_goes_back_to_a_step_that_all_its_stages_have_done(ahead: set[int]) -> None:
     """Whoever is a step ahead of another stage of his network goes back; a whole network ahead is taken."""
-    with made(experiment()) as members:
-        members.join()
-        members.train(list(members.agents), 4)
-        kept = {rank: agent.parameters() for rank, agent in members.agents.items()}
+    with made(experiment(), 4) as members:
+        kept = [agent.parameters() for agent in members.agents]
         for rank in ahead:
             agent = members.agents[rank]
             agent.executor.parameters[...] += 1.0 + rank % 2
             agent.connections.commit(5)
-        further = {rank: agent.parameters() for rank, agent in members.agents.items()}
-        agreed = members.rejoin([0, 1, 4, 5], COMPLETE(2))
+        further = [agent.parameters() for agent in members.agents]
+        agreed = members.rejoined([0, 1, 4, 5], COMPLETE(2))
         whole = {0, 1} <= ahead
         assert {each.step for each in agreed.values()} == {5 if whole else 4}
         for rank in (0, 1, 4, 5):
@@ -172,18 +135,14 @@ def test_a_network_goes_back_to_a_step_that_all_its_stages_have_done(ahead: set[
 
 def test_a_replica_of_which_an_agent_was_started_again_takes_the_state_of_another() -> None:
     """All of it: what the others of that replica have is of no use without the one that died."""
-    with made(experiment(on_failure="restart")) as members:
-        members.join()
-        members.train(list(members.agents), 5)
+    with made(experiment(on_failure="restart"), 5) as members:
         members.agents[0].leave()
-        members.agents[0] = members.fresh(0)
-        agreed = members.rejoin(list(range(6)), COMPLETE(3))
+        members.agents[0] = members.made(0)
+        agreed = members.rejoined(list(range(6)), COMPLETE(3))
         assert agreed[0].steps == agreed[1].steps == (NOTHING, 5, 5) and agreed[0].source == 1
-        members.train(list(range(6)), LAST - 5)
+        members.train(LAST - 5)
         networks = members.networks()
-    with made(experiment(on_failure="restart")) as undisturbed:
-        undisturbed.join()
-        undisturbed.train(list(range(6)), LAST)
+    with made(experiment(on_failure="restart"), LAST) as undisturbed:
         for replica, parameters in undisturbed.networks().items():
             assert all(np.array_equal(networks[replica][name], parameters[name]) for name in parameters)
 
@@ -192,23 +151,19 @@ def test_where_no_replica_is_whole_all_go_back_to_a_checkpoint(tmp_path: Any) ->
     """One agent of each was started again: the end is that of an undisturbed run, bit for bit."""
     event = d5.events.Checkpoint(tmp_path, every_steps=4, keep=5)
     wanted = experiment(mesh=Mesh(2, 2), on_failure="restart", events=(event,))
-    with made(replace(wanted, events=())) as undisturbed:
-        undisturbed.join()
-        undisturbed.train(list(range(4)), LAST)
+    with made(replace(wanted, events=()), LAST) as undisturbed:
         whole = undisturbed.networks()
-    with made(wanted) as members:
-        members.join()
-        members.train(list(range(4)), 5)
-        members.rejoin(list(range(4)), COMPLETE(2))  # after a death before: the data go on from there
-        members.train(list(range(4)), 1)
+    with made(wanted, 5) as members:
+        members.rejoined(list(range(4)), COMPLETE(2))  # after a death before: the data go on from there
+        members.train(1)
         for rank in (0, 3):
             members.agents[rank].leave()
-            members.agents[rank] = members.fresh(rank)
+            members.agents[rank] = members.made(rank)
         groups = members.groups(4)
         given = (str(tmp_path), 4), None
         agreed = together(lambda rank: members.agents[rank].begin_again(groups[rank], given), 4)
         assert {each.step for each in agreed} == {4} and len({each.sha256 for each in agreed}) == 2
-        members.train(list(range(4)), LAST - 4)
+        members.train(LAST - 4)
         for replica, parameters in members.networks().items():
             assert all(np.array_equal(whole[replica][name], parameters[name]) for name in parameters)
 
@@ -242,34 +197,25 @@ def test_a_death_at_any_instant_of_a_step_leaves_one_model(mesh: Mesh, seed: int
 
 def test_passes_are_drawn_again_after_a_step_that_did_not_count() -> None:
     """Parts of a stage draw the same masks, also where one was a pass further when a peer died."""
-    with made(experiment(mesh=BOTH)) as members:
-        members.join()
-        members.train(list(members.agents), 3)
+    with made(experiment(mesh=BOTH), 3) as members:
         executor = members.agents[0].executor
         assert isinstance(executor, PipelineExecutor)
         executor.executor.begin_pass()
-        members.rejoin(list(range(8)), COMPLETE(2))
-        passes = {
-            agent.executor.random_state().tobytes() for rank, agent in members.agents.items() if rank < 8
-        }
+        members.rejoined(list(range(8)), COMPLETE(2))
+        passes = {agent.executor.random_state().tobytes() for agent in members.agents[:8]}
         assert passes == {np.array([3], np.int64).tobytes()}
 
 
 def test_who_is_told_too_late_does_not_pause_alone_and_a_pause_costs_no_bit() -> None:
     """One stage was told of a step that it had begun; then all pause before a later one, and go on."""
-    with made(experiment(on_failure="stop")) as members:
-        ranks = list(members.agents)
-        members.join()
-        members.train(ranks, 5)
+    with made(experiment(on_failure="stop"), 5) as members:
         assert not members.agents[1].pause(5)
-        assert all(agent.pause(8) for agent in members.agents.values())
-        done = together(lambda rank: members.agents[rank].train(LAST - 5), len(ranks))
-        assert [(outcome.status, outcome.step) for outcome in done] == [("paused", 8)] * len(ranks)
-        members.train(ranks, LAST - 8)
+        assert all(agent.pause(8) for agent in members.agents)
+        done = together(lambda rank: members.agents[rank].train(LAST - 5), 6)
+        assert [(outcome.status, outcome.step) for outcome in done] == [("paused", 8)] * 6
+        members.train(LAST - 8)
         paused = members.networks()
-    with made(experiment(on_failure="stop")) as members:
-        members.join()
-        members.train(ranks, LAST)
+    with made(experiment(on_failure="stop"), LAST) as members:
         calm = members.networks()
     for replica, network in calm.items():
         assert all(np.array_equal(paused[replica][name], value) for name, value in network.items())
