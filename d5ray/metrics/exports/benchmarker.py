@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from d5ray.metrics.exports.benchmarker_schema import FRAMEWORKS, PER_JOULE, POWER, full_name, platform_of
+from d5ray.metrics.exports.benchmarker_schema import FRAMEWORKS, full_name, platform_of, surroundings
 from d5ray.metrics.exports.exporter import WholeExporter
 from d5ray.metrics.record.reader import Run
 from d5ray.names.kits import parts
@@ -60,7 +60,6 @@ def benchmarked(run: Run) -> dict[str, Any]:
     gpus = [int(kind.partition(":")[2] or 0) for kind in kinds if kind.startswith("cuda")]
     size = _step_batch_size(job)
     times = _times(tables["samples"], row, job)
-    started = row["started"]
     return {
         "framework": framework,
         "framework_full": full_name(framework, platform),
@@ -78,18 +77,9 @@ def benchmarked(run: Run) -> dict[str, Any]:
         "batch_size": size * row["agents"] if size is not None and row["agents"] is not None else None,
         "batch_size_per_device": size,
         "nb_epoch": job.get("epochs"),
-        "nb_gpus": len(gpus),
-        "gpus": gpus,
-        "device": platform.get("gpus") if gpus else platform.get("cpu_model"),
-        "platform": platform,
+        **surroundings(row, platform, gpus),
         **times,
-        "power": {"sampling_ms": None, **dict.fromkeys(POWER)},
         "gflop_per_second": None,
-        **dict.fromkeys(PER_JOULE),
-        "start_time": started.isoformat() if started is not None else None,
-        "path_out": None,
-        "hostname": row["host"],
-        "linux": platform.get("os"),
         "shape_x_train": None,
         "time": times["time_total"],
     }

@@ -1,5 +1,8 @@
 """Common parts of the documents for benchmarker: keys, names of frameworks, the platform"""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pyarrow as pa
 
 POWER = ("joules_CPU", "joules_RAM", "joules_GPU", "joules_total",
@@ -16,6 +19,22 @@ def platform_of(environment: pa.Table, host: str) -> dict[str, str | None]:
     """The driver's node as a platform; null for facts that could not be known."""
     facts = [fact for fact in environment.to_pylist() if fact["node"] == host]
     return {fact["key"]: None if fact["value"].startswith("unavailable") else fact["value"] for fact in facts}
+
+
+def surroundings(row: Mapping[str, Any], platform: dict[str, str | None], gpus: list[int]) -> dict[str, Any]:
+    """When and on what the run of this row measured, and null for what no run of d5ray's measures."""
+    return {
+        "nb_gpus": len(gpus),
+        "gpus": gpus,
+        "device": platform.get("gpus") if gpus else platform.get("cpu_model"),
+        "platform": platform,
+        "power": {"sampling_ms": None, **dict.fromkeys(POWER)},
+        **dict.fromkeys(PER_JOULE),
+        "start_time": row["started"].isoformat() if row["started"] is not None else None,
+        "path_out": None,
+        "hostname": row["host"],
+        "linux": platform.get("os"),
+    }
 
 
 def full_name(framework: str | None, platform: dict[str, str | None]) -> str | None:

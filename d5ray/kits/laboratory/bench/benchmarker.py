@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from d5ray.kits.laboratory.metrics.operator_calls import measured, timed_by
 from d5ray.kits.laboratory.metrics.side_by_side import time_of
-from d5ray.metrics.exports.benchmarker_schema import FRAMEWORKS, PER_JOULE, POWER, platform_of
+from d5ray.metrics.exports.benchmarker_schema import FRAMEWORKS, platform_of, surroundings
 from d5ray.metrics.record.reader import Run
 
 BITS: Final = {"float16": "FP16", "bfloat16": "BF16", "float32": "FP32", "float64": "FP64"}
@@ -24,7 +24,6 @@ def operators_benchmarked(run: Run) -> dict[str, dict[str, Any]]:
     platform = platform_of(tables["environment"], row["host"])
     metric, dtype = timed_by(job), job.get("dtype")
     gpus = [0] if job["device"] == "cuda" else []
-    started = row["started"]
     found = {}
     for scope in measured(tables, metric):
         framework, _, name = scope.partition(" ")
@@ -49,22 +48,13 @@ def operators_benchmarked(run: Run) -> dict[str, dict[str, Any]]:
             "batch_size": known["batch"],
             "batch_size_per_device": known["batch"],
             "nb_epoch": 1,
-            "nb_gpus": len(gpus),
-            "gpus": gpus,
-            "device": platform.get("gpus") if gpus else platform.get("cpu_model"),
-            "platform": platform,
+            **surroundings(row, platform, gpus),
             "time_total": seconds,
             "time_epoch": seconds,
             "time_batch": seconds,
             "time_sample": seconds / known["batch"],
             "samples_per_second": known["batch"] / seconds,
-            "power": {"sampling_ms": None, **dict.fromkeys(POWER)},
             "gflop_per_second": gflop / seconds if gflop else None,
-            **dict.fromkeys(PER_JOULE),
-            "start_time": started.isoformat() if started is not None else None,
-            "path_out": None,
-            "hostname": row["host"],
-            "linux": platform.get("os"),
             "shape_x_train": known["inputs"][0],
             "time": seconds,
         }
