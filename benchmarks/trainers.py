@@ -68,10 +68,7 @@ class HandWritten(Contender[StepTimes]):
     """A loop in plain PyTorch, in one process."""
 
     processes: int = field(default=1, init=False)
-
-    @property
-    def name(self) -> str:
-        return "pytorch[1]"
+    word = "pytorch"
 
     def measure(self, job: StepTimes, folder: Path) -> list[RankSeries]:
         from benchmarks.torch_loops import HandWrittenLoop  # noqa: PLC0415 - imports torch
@@ -91,10 +88,7 @@ class DataParallel(Contender[StepTimes]):
 
     processes: int
     is_peer: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        return f"ddp[{self.processes}]"
+    word = "ddp"
 
     def measure(self, job: StepTimes, folder: Path) -> list[RankSeries]:
         from benchmarks.torch_loops import DistributedDataParallelLoop  # noqa: PLC0415 - imports torch
@@ -118,10 +112,7 @@ class RayTrain(Contender[StepTimes]):
 
     processes: int
     is_peer: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        return f"ray.train[{self.processes}]"
+    word = "ray.train"
 
     def missing(self) -> str:
         return torch_trainer.missing()

@@ -45,10 +45,7 @@ class ThroughTorch(Contender[AllreduceTimes]):
 
     processes: int
     is_peer: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        return f"torch gloo[{self.processes}]"
+    word = "torch gloo"
 
     def measure(self, job: AllreduceTimes, folder: Path) -> list[RankSeries]:
         from benchmarks.allreduce_speed.torch_group import TorchWorld  # noqa: PLC0415 - imports torch

@@ -100,10 +100,7 @@ class WholeBatches(Contender[MicrobatchSteps]):
     """The plain executor."""
 
     processes: int = field(default=1, init=False)
-
-    @property
-    def name(self) -> str:
-        return "whole[1]"
+    word = "whole"
 
     def measure(self, job: MicrobatchSteps, folder: Path) -> list[RankSeries]:
         return _measured(job, job.batch_size, folder)
@@ -115,10 +112,7 @@ class InMicroBatches(Contender[MicrobatchSteps]):
     """The same executor in micro-batches of the size that was chosen."""
 
     processes: int = field(default=1, init=False)
-
-    @property
-    def name(self) -> str:
-        return "micro[1]"
+    word = "micro"
 
     def measure(self, job: MicrobatchSteps, folder: Path) -> list[RankSeries]:
         return _measured(job, chosen_size(job), folder)

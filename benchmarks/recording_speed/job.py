@@ -83,9 +83,7 @@ class Recording(Contender[Recordings], ABC):
 class Values(Recording):
     """A training step's values into the recorder's frame, and batches of them made of that, but not sent."""
 
-    @property
-    def name(self) -> str:
-        return "recorder[1]"
+    word = "recorder"
 
     def measure(self, job: Recordings, folder: Path) -> list[RankSeries]:
         times = self.times(Recorded(job.steps, job.rule), folder)
@@ -100,9 +98,7 @@ class Values(Recording):
 class Store(Recording):
     """An agent's batches into a run's folder: expanded to rows, checked, and handed to the file system."""
 
-    @property
-    def name(self) -> str:
-        return "store[1]"
+    word = "store"
 
     def measure(self, job: Recordings, folder: Path) -> list[RankSeries]:
         times = self.times(Stored(job.steps, folder, job.rule), folder)
@@ -116,9 +112,7 @@ class Store(Recording):
 class Query(Recording):
     """A median for each metric over the rows of a finished run."""
 
-    @property
-    def name(self) -> str:
-        return "sql[1]"
+    word = "sql"
 
     def measure(self, job: Recordings, folder: Path) -> list[RankSeries]:
         times = self.times(Asked(job.rows, folder, job.rule), folder)

@@ -33,10 +33,7 @@ class TorchFT(Contender[Recoveries]):
 
     processes: int
     is_peer: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        return f"torchft[{self.processes}]"
+    word = "torchft"
 
     def missing(self) -> str:
         return torch_trainer.absent("torchft", "torchft==0.2.0")
@@ -55,10 +52,7 @@ class Hivemind(Contender[Recoveries]):
 
     processes: int
     is_peer: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        return f"hivemind[{self.processes}]"
+    word = "hivemind"
 
     def missing(self) -> str:
         return torch_trainer.absent("hivemind", "hivemind")
@@ -78,10 +72,7 @@ class RayTrainAgain(Contender[Recoveries]):
 
     processes: int
     is_peer: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        return f"ray.train[{self.processes}]"
+    word = "ray.train"
 
     def missing(self) -> str:
         return torch_trainer.missing()
@@ -104,10 +95,7 @@ class Start(Contender[Recoveries]):
     """An actor of Ray that imports PyTorch: what a newcomer takes before it can do anything."""
 
     processes: int = field(default=1, init=False)
-
-    @property
-    def name(self) -> str:
-        return "start[1]"
+    word = "start"
 
     def measure(self, job: Recoveries, folder: Path) -> list[RankSeries]:
         from benchmarks.recovery_speed.ray_train import ImportsTorch  # noqa: PLC0415 - imports Ray

@@ -37,10 +37,7 @@ class ThroughD5ray(Contender[ServerUpdates]):
 
     processes: int
     shards: int = 2
-
-    @property
-    def name(self) -> str:
-        return f"d5ray[{self.processes}]"
+    word = "d5ray"
 
     def measure(self, job: ServerUpdates, folder: Path) -> list[RankSeries]:
         from benchmarks.server_speed.pushing_agents import LEARNING_RATE, Pusher  # noqa: PLC0415 - as above
@@ -90,10 +87,7 @@ class AsDocumented(Contender[ServerUpdates]):
     """The parameter server of Ray's documentation: the driver passes every gradient and every weight on."""
 
     processes: int
-
-    @property
-    def name(self) -> str:
-        return f"ray docs[{self.processes}]"
+    word = "ray docs"
 
     def measure(self, job: ServerUpdates, folder: Path) -> list[RankSeries]:
         from benchmarks.server_speed import pushing_agents  # noqa: PLC0415 - imports Ray
@@ -113,10 +107,7 @@ class ThroughSnapshots(Contender[ServerUpdates]):
     """An actor that puts every version into Ray's object store once; agents loop, and pull by reference."""
 
     processes: int
-
-    @property
-    def name(self) -> str:
-        return f"ray snapshots[{self.processes}]"
+    word = "ray snapshots"
 
     def measure(self, job: ServerUpdates, folder: Path) -> list[RankSeries]:
         from benchmarks.server_speed import pushing_agents  # noqa: PLC0415 - imports Ray
@@ -141,10 +132,7 @@ class ServiceAndUpdate(Contender[ServerUpdates]):
     """Pushes to a shard of this very process, and the bare update x ← x − η g, in turn."""
 
     processes: int = field(default=1, init=False)
-
-    @property
-    def name(self) -> str:
-        return "one push[1]"
+    word = "one push"
 
     def measure(self, job: ServerUpdates, folder: Path) -> list[RankSeries]:
         work = ServiceTimes({size: elements_of(size) for size in job.sizes}, job.seconds)

@@ -37,10 +37,6 @@ class Says(Contender[Planted]):
     lacks: str = ""
     processes: int = 2
 
-    @property
-    def name(self) -> str:
-        return f"{self.word}[{self.processes}]"
-
     def missing(self) -> str:
         return self.lacks
 
@@ -63,10 +59,7 @@ class FailsAtTimes(Contender[Planted]):
     fails: tuple[int, ...]
     processes: int = 1
     is_peer: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        return "peer[1]"
+    word = "peer"
 
     def measure(self, job: Planted, folder: Path) -> list[RankSeries]:
         turns = [contender.name for _, contender in job.interleaved()]

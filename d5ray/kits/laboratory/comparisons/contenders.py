@@ -45,13 +45,14 @@ class Contender(ABC, Generic[Job]):
     reason, and those of the others count; what is d5ray's ends the recipe with its error.
     """
 
+    word: str  # what it is, unless `name` says so by its values
     processes: int  # that work together
     is_peer: ClassVar[bool] = False
 
     @property
-    @abstractmethod
     def name(self) -> str:
         """The name in tables and criteria: what it is, with the number of processes in brackets."""
+        return f"{self.word}[{self.processes}]"
 
     def missing(self) -> str:
         """The package or tool that lacks on this machine, and how to get it; empty if nothing lacks."""

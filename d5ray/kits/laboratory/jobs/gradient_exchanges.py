@@ -84,10 +84,6 @@ class Averaged(Contender[GradientExchanges]):
     compression: Compressor | Reduction | None = None
     encrypted: bool = True
 
-    @property
-    def name(self) -> str:
-        return f"{self.word}[{self.processes}]"
-
     def missing(self) -> str:
         return slow_network.missing()
 

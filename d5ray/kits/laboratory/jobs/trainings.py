@@ -58,10 +58,6 @@ class Training(Contender[Trainings]):
     processes: int = 2
     round: int = 0
 
-    @property
-    def name(self) -> str:
-        return f"{self.word}[{self.processes}]"
-
     def experiment(self, job: Trainings) -> Experiment:
         """The experiment of this training."""
         return Experiment(
