@@ -74,27 +74,20 @@ class Pusher:
 # -- the example of Ray's documentation --------------------------------------------------------------------
 
 
-@final
-class DocumentedServer:
-    """`ParameterServer` of Ray's example (doc/source/ray-core/examples/plot_parameter_server), in NumPy."""
+class HoldingServer:
+    """Weights (elements,) in an actor."""
 
     def begin(self, elements: int) -> None:
         """Start with zeros."""
         self.weights = begun(elements, 0.0)
-
-    def apply_gradients(self, *gradients: Array) -> Array:
-        """One update by the sum of the gradients; the weights after it."""
-        self.weights -= LEARNING_RATE * sum(gradients[1:], start=gradients[0])
-        return self.weights
 
     def get_weights(self) -> Array:
         """The weights."""
         return self.weights
 
 
-@final
-class DocumentedWorker:
-    """`DataWorker` of the same example: sets the weights, and gives a gradient."""
+class HoldingWorker:
+    """Its own weights (elements,) and its gradient, in an actor."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -102,6 +95,21 @@ class DocumentedWorker:
     def begin(self, elements: int) -> None:
         """Make the arrays."""
         self.weights, self.gradient = begun(elements, 0.0), begun(elements, self.rank + 1)
+
+
+@final
+class DocumentedServer(HoldingServer):
+    """`ParameterServer` of Ray's example (doc/source/ray-core/examples/plot_parameter_server), in NumPy."""
+
+    def apply_gradients(self, *gradients: Array) -> Array:
+        """One update by the sum of the gradients; the weights after it."""
+        self.weights -= LEARNING_RATE * sum(gradients[1:], start=gradients[0])
+        return self.weights
+
+
+@final
+class DocumentedWorker(HoldingWorker):
+    """`DataWorker` of the same example: sets the weights, and gives a gradient."""
 
     def compute_gradients(self, weights: Array) -> Array:
         """Pull these weights, push this gradient."""
@@ -133,40 +141,25 @@ def drive(server: Any, workers: list[Any], seconds: float) -> list[Pushed]:
 
 
 @final
-class SnapshotServer:
+class SnapshotServer(HoldingServer):
     """Puts every version of the parameters into Ray's object store once, and hands out the reference."""
-
-    def begin(self, elements: int) -> None:
-        """Start with zeros."""
-        self.x = begun(elements, 0.0)
 
     def push(self, gradient: Array) -> list[Any]:
         """One update; the reference to the version that it made."""
-        self.x -= LEARNING_RATE * gradient
-        self.version = ray.put(self.x)
+        self.weights -= LEARNING_RATE * gradient
+        self.version = ray.put(self.weights)
         return [self.version]
-
-    def get_weights(self) -> Array:
-        """The parameters."""
-        return self.x
 
 
 @final
-class SnapshotAgent:
+class SnapshotAgent(HoldingWorker):
     """Loops by itself: pushes by an actor call, pulls by the reference that comes back."""
-
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
-
-    def begin(self, elements: int) -> None:
-        """Make the arrays."""
-        self.x, self.gradient = begun(elements, 0.0), begun(elements, self.rank + 1)
 
     def update(self, server: Any, seconds: float) -> Pushed:
         """Push and pull for so long."""
         count, begin = 0, perf_counter()
         while count < FEWEST or perf_counter() - begin < seconds:
             [version] = ray.get(server.push.remote(self.gradient), timeout=UPDATE_SECONDS)
-            self.x[...] = ray.get(version, timeout=UPDATE_SECONDS)
+            self.weights[...] = ray.get(version, timeout=UPDATE_SECONDS)
             count += 1
         return Pushed(count, perf_counter() - begin)

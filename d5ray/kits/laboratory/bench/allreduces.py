@@ -139,4 +139,4 @@ class AllreduceBench(Bench):
 
     @property
     def mutable(self) -> dict[str, Any]:
-        return {"backends": list(self.backends), **self.amounts()}
+        return {"backends": list(self.backends), **super().mutable}

@@ -101,9 +101,10 @@ class Bench(ABC):
         """The settings that runs to be compared must have in common, as JSON data."""
 
     @property
-    @abstractmethod
     def mutable(self) -> dict[str, Any]:
-        """The settings that runs to be compared need not have in common, as JSON data."""
+        """The settings that runs to be compared may have of their own, as JSON data: how much is measured."""
+        names = ("budget_seconds", "processes", "threads", "seed")
+        return {"frameworks": list(self.frameworks), **{name: getattr(self, name) for name in names}}
 
     def executors(self, run: str, number: int) -> tuple[type, list[tuple[Any, ...]]]:
         """The class of the actors of a round, and the arguments of the one of each contender."""
@@ -128,11 +129,6 @@ class Bench(ABC):
         }
         common = {"title": self.title, "metric": self.metric, "frameworks": list(self.frameworks)}
         return {**self.fixed, **self.mutable, **common, "problems": known}
-
-    def amounts(self) -> dict[str, Any]:
-        """The mutable settings that every bench has, as JSON data: how much is measured."""
-        names = ("budget_seconds", "processes", "threads", "seed")
-        return {"frameworks": list(self.frameworks), **{name: getattr(self, name) for name in names}}
 
     def exporter(self, run: str, contender: str) -> "MetricsExporter":
         """The exporter of a contender to Ray's metrics."""

@@ -233,4 +233,4 @@ class OperatorBench(FrameworkBench):
 
     @property
     def mutable(self) -> dict[str, Any]:
-        return {"groups": list(self.groups), **self.amounts()}
+        return {"groups": list(self.groups), **super().mutable}

@@ -142,4 +142,4 @@ class DataBench(Bench):
 
     @property
     def mutable(self) -> dict[str, Any]:
-        return {"workers": list(self.workers), "ahead": list(self.ahead), **self.amounts()}
+        return {"workers": list(self.workers), "ahead": list(self.ahead), **super().mutable}

@@ -167,10 +167,6 @@ class NetworkBench(FrameworkBench):
             "dtype": self.dtype,
         }
 
-    @property
-    def mutable(self) -> dict[str, Any]:
-        return self.amounts()
-
 
 def problem_of(own: OwnNetwork, batch: int, of: str, device: str, threads: int, seed: int) -> NetworkProblem:
     """A network at one size of a batch, with what a pass takes.

@@ -260,10 +260,6 @@ class OwnOperatorBench(FrameworkBench):
             "values": list(self.values),
         }
 
-    @property
-    def mutable(self) -> dict[str, Any]:
-        return self.amounts()
-
 
 def named(texts: Sequence[str]) -> tuple[OwnOperator, ...]:
     """The operators of the user's own that these texts name, FILE:NAME, also FILE:NAME,NAME.
