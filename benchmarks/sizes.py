@@ -1,6 +1,10 @@
-"""Sizes in memory as people write them"""
+"""Sizes in memory as people write them, and what jobs share whose contenders work on arrays of such sizes"""
 
+from dataclasses import dataclass
+
+from d5ray.checks import check_number
 from d5ray.errors import ConfigurationError
+from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
 
 ITEM_BYTES = 4  # of float32
 UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -29,12 +33,23 @@ def elements_of(text: str) -> int:
     return bytes_of(text) // ITEM_BYTES
 
 
-def check_sizes(sizes: object) -> None:
-    """Raise `ConfigurationError` unless these are multiples of the size of a float32 value."""
-    if not isinstance(sizes, tuple) or not sizes:
-        raise ConfigurationError(f"sizes is {sizes!r}: it must be a tuple such as ('4 kB', '1 MB')")
-    for size in sizes:
-        if bytes_of(size) % ITEM_BYTES:
-            raise ConfigurationError(
-                f"sizes has {size!r}: it must be a multiple of the {ITEM_BYTES} B of a float32 value"
-            )
+@dataclass(frozen=True, kw_only=True)
+class AtSizes(SideBySide):
+    """A job whose contenders work on arrays.
+
+    sizes     of the arrays, such as "4 kB"; multiples of a float32 value's size
+    seconds   about so long every group repeats each size
+    """
+
+    sizes: tuple[str, ...]
+    seconds: float = 1.0
+
+    def check(self) -> None:
+        if not isinstance(self.sizes, tuple) or not self.sizes:
+            raise ConfigurationError(f"sizes is {self.sizes!r}: it must be a tuple such as ('4 kB', '1 MB')")
+        for size in self.sizes:
+            if bytes_of(size) % ITEM_BYTES:
+                raise ConfigurationError(
+                    f"sizes has {size!r}: it must be a multiple of the {ITEM_BYTES} B of a float32 value"
+                )
+        check_number("seconds", self.seconds, low=0.0, low_included=False)

@@ -4,10 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from benchmarks.sizes import check_sizes, elements_of
-from d5ray.checks import check_number
+from benchmarks.sizes import AtSizes, elements_of
 from d5ray.kits.laboratory.comparisons.contenders import RankSeries
-from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
 from d5ray.kits.laboratory.comparisons.timing import Times
 from d5ray.kits.laboratory.jobs.worlds import ReducingGroup, timed_sum
 from d5ray.kits.laboratory.metrics.exchanges import ALLREDUCE_TIME
@@ -19,21 +17,12 @@ GROUP_SECONDS = 120.0  # for one group to start, reduce everything and end
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class AllreduceTimes(SideBySide):
-    """Contenders that reduce arrays. Wrong values raise `ConfigurationError`.
+class AllreduceTimes(AtSizes):
+    """Contenders that reduce arrays. Wrong values raise `ConfigurationError`."""
 
-    sizes     of the arrays, such as "4 kB"; multiples of a float32 value's size
-    seconds   about so long every group repeats each size
-    """
-
-    sizes: tuple[str, ...]
     seconds: float = 0.15
 
     cpus = 0  # outside Ray
-
-    def check(self) -> None:
-        check_sizes(self.sizes)
-        check_number("seconds", self.seconds, low=0.0, low_included=False)
 
     def series(self, found: list[dict[str, Times]]) -> list[RankSeries]:
         """What the members of a group measured, by rank, as rows."""

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from benchmarks.sizes import check_sizes
-from d5ray.checks import check_number
+from benchmarks.sizes import AtSizes
 from d5ray.errors import AgentError
 from d5ray.kits.laboratory.comparisons.contenders import RankSeries
-from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
 from d5ray.kits.laboratory.metrics.rates import UPDATE_RATE
 
 if TYPE_CHECKING:
@@ -19,19 +17,8 @@ HASHED_AS = "d5ray.recipes.server_updates"  # where the first runs knew it
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ServerUpdates(SideBySide):
-    """Contenders that push and pull. Wrong values raise `ConfigurationError`.
-
-    sizes     of the parameters, such as "1 MB"; multiples of a float32 value's size
-    seconds   about so long every group repeats each size
-    """
-
-    sizes: tuple[str, ...]
-    seconds: float = 1.0
-
-    def check(self) -> None:
-        check_sizes(self.sizes)
-        check_number("seconds", self.seconds, low=0.0, low_included=False)
+class ServerUpdates(AtSizes):
+    """Contenders that push and pull parameters. Wrong values raise `ConfigurationError`."""
 
 
 def rates(size: str, done: "Sequence[Pushed]") -> list[RankSeries]:
