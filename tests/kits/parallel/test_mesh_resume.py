@@ -17,17 +17,10 @@ from d5ray.distributed.checkpoints.folder import CheckpointFolder
 from d5ray.errors import ConfigurationError, StorageError
 from d5ray.frameworks.host import device_name, host_copy, host_view
 from d5ray.frameworks.torch import training_network_of
-from d5ray.training.datasets.dataset import Dataset, Split
 from tests.agents import agents_in_threads
+from tests.distributed.checkpoints.test_resume import DATA
 from tests.together import together
 
-RNG = np.random.default_rng(11)
-DATA = Dataset(
-    "noise",
-    Split(RNG.standard_normal((101, 1, 4, 4)).astype(np.float32), RNG.integers(0, 3, 101)),
-    Split(RNG.standard_normal((20, 1, 4, 4)).astype(np.float32), RNG.integers(0, 3, 20)),
-    ("a", "b", "c"),
-)
 SAVED, STEPS = 5, 10  # in the second epoch and in the third, of 4 steps where there are two replicas
 
 
