@@ -195,6 +195,24 @@ class Finished:
         return [*marked(self.marker).items(), *temporary_folders(self.pid)]
 
 
+def ran(
+    *command: object, env: dict[str, str] | None = None, cwd: Path | None = None, seconds: float = 60,
+    given: str | None = None, fails: bool = False,
+) -> Finished:  # fmt: skip
+    """Run a program to its end; it must end well, unless it may fail. given: what it reads."""
+    done = subprocess.run(
+        list(map(str, command)), env=os.environ | (env or {}), cwd=cwd, input=given, check=False,
+        capture_output=True, text=True, timeout=patience(seconds),
+    )  # fmt: skip
+    assert fails or done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def python(*arguments: object, **options: Any) -> Finished:
+    """Run a program of Python to its end, see `ran`."""
+    return ran(sys.executable, *arguments, **options)
+
+
 def d5ray(
     *arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None, seconds: float = 120
 ) -> Finished:

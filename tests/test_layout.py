@@ -2,8 +2,6 @@
 
 import ast
 import os
-import subprocess
-import sys
 import tomllib
 import zipfile
 from collections import Counter
@@ -17,7 +15,7 @@ import pytest
 from ray._private.runtime_env import packaging
 
 from tests.beside_kits import is_there
-from tests.patience import patience
+from tests.conftest import python
 
 REPOSITORY = Path(__file__).parent.parent
 LINKED = ("actors", "dashboards", "ops", "recipes")
@@ -115,9 +113,8 @@ SHOWN: dict[str, tuple[tuple[str, ...], set[str]]] = {  # the words after `pytho
 def test_a_text_is_shown_without_what_computes(words: tuple[str, ...], needed: set[str]) -> None:
     """Neither the package, nor the help of any command, nor the list of recipes loads one of these."""
     heavy = {*HEAVY, "numpy", "pyarrow", "pandas", "scipy", "duckdb", "onnx", "networkx", "plotly", "rich"}
-    line = [sys.executable, "-X", "importtime", *words]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=patience(60), check=True)
-    loaded = {each.rpartition("|")[2].strip() for each in done.stderr.splitlines()}
+    done = python("-X", "importtime", *words)
+    loaded = {each.rpartition("|")[2].strip() for each in done.err.splitlines()}
     assert "d5ray" in loaded and loaded & heavy == needed
 
 
@@ -127,8 +124,8 @@ def test_an_import_loads_no_framework_and_no_ray() -> None:
 import sys, d5ray.frameworks.torch, d5ray.frameworks.jax, d5ray.recipes.digits_lenet
 print([name for name in {HEAVY!r} if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(60))
-    assert (done.stdout, done.stderr) == ("[]\n", "")
+    done = python("-c", code)
+    assert (done.out, done.err) == ("[]\n", "")
 
 
 def test_a_job_of_the_checkout_gets_every_file_once(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import logging
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import warnings
@@ -22,6 +21,7 @@ import torch
 import d5ray as d5
 from d5ray.errors import D5Error
 from d5ray.frameworks.torch import from_model
+from tests.conftest import python
 
 MODULE = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
 RNG = np.random.default_rng(7)
@@ -226,5 +226,5 @@ def test_simulation_trains_within_a_block_without_gradients() -> None:
 def test_a_mode_that_is_as_before_is_not_put_again() -> None:
     """PyTorch imports its compiler for one of them, which takes seconds, and fails when Python ends."""
     program = "import sys, torch, d5ray as d5; d5.shutdown(); print('torch._inductor' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("False\n", "")
+    done = python("-c", program)
+    assert (done.out, done.err) == ("False\n", "")

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -17,9 +16,8 @@ from d5ray.recipes.engine import library
 from d5ray.recipes.engine.parsing import texts
 from d5ray.recipes.engine.recipe import Recipe
 from docs.tree import FOLDERS
-from tests.conftest import Head, d5ray
+from tests.conftest import Head, d5ray, python, ran
 from tests.docs.page import DOCS, REPOSITORY
-from tests.patience import patience
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 MOST_BYTES, MOST_LINES, MOST_PICTURE_BYTES = 10_000, 200, 150_000
@@ -114,17 +112,7 @@ def test_the_example_is_short_and_its_run_answers_the_query(
     script = tmp_path / "mine.py"
     script.write_text(code)
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path,
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        timeout=patience(120),
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout.splitlines()[-1]) > 0.9
+    assert float(python(script, cwd=tmp_path, seconds=120).out.splitlines()[-1]) > 0.9
     query = README.partition("<!-- query -->\n```\n")[2].partition("```")[0]
     program, *words = shlex.split(query)
     assert program == "d5ray"
@@ -141,16 +129,11 @@ def test_the_job_is_submitted(head: Head, tmp_path: Path) -> None:
     (line,) = re.findall(r"^ray job submit .*$", README, re.MULTILINE)
     assert "http://127.0.0.1:8265" in line
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        shlex.split(line.replace("http://127.0.0.1:8265", head.dashboard).replace("python", sys.executable)),
-        cwd=REPOSITORY,
-        env=os.environ | {"PATH": path, "D5RAY_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=patience(200),
-        check=False,
-    )
-    assert "d5ray  digits_lenet  seed 1  2 agents  1380 steps" in done.stdout, done.stdout + done.stderr
+    done = ran(
+        *shlex.split(line.replace("http://127.0.0.1:8265", head.dashboard).replace("python", sys.executable)),
+        cwd=REPOSITORY, env={"PATH": path, "D5RAY_HOME": str(tmp_path)}, seconds=200, fails=True,
+    )  # fmt: skip
+    assert "d5ray  digits_lenet  seed 1  2 agents  1380 steps" in done.out, done
 
 
 def test_the_targets_of_make_exist() -> None:

@@ -1,8 +1,6 @@
 """Claims about `d5.simulate`: parameters of real agents, times of closed forms, the tables of a run"""
 
 import math
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +23,9 @@ from d5ray.metrics.record.schema import EVENTS, SAMPLES
 from d5ray.networks.executors.delayed import DelayedExecutor, Slowed, Virtual
 from d5ray.simulated.group import SimulatedGroup
 from tests.agents import agents_in_threads
+from tests.conftest import python
 from tests.distributed.every_optimizer import EVERY
 from tests.distributed.quadratic import SIZE, QuadraticExecutor
-from tests.patience import patience
 from tests.together import together
 
 Array = np.ndarray[Any, Any]
@@ -652,7 +650,7 @@ with d5.simulate(wanted, root=Path({str(tmp_path)!r})) as group:
     print(group.train(10).step)
 print([name for name in sys.modules if name.partition(".")[0] == "ray"], group.folder.name)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(120))
+    done = python("-c", code)
     (run,) = list_runs(tmp_path)
-    assert (done.stdout, done.stderr) == (f"10\n[] {run.name}\n", "")
+    assert (done.out, done.err) == (f"10\n[] {run.name}\n", "")
     assert run.row["status"] == "completed"

@@ -1,13 +1,12 @@
 """A user's file, away from the checkout: mypy and pyright know d5ray there, and find what is misspelt"""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.patience import patience
+from tests.conftest import python
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 CODE = """\
@@ -54,17 +53,10 @@ MYPY = [
 def said(tool: str, code: str, folder: Path) -> str:
     """What the type checker says of a file with this code, in the environment that runs the tests."""
     (folder / "user.py").write_text(code)
-    python = {"mypy": "--python-executable", "pyright": "--pythonpath"}[tool]
-    done = subprocess.run(
-        [sys.executable, "-m", tool, python, sys.executable, "user.py"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=patience(500),
-        check=False,
-    )
-    assert done.returncode in (0, 1), done.stdout + done.stderr
-    return done.stdout
+    option = {"mypy": "--python-executable", "pyright": "--pythonpath"}[tool]
+    done = python("-m", tool, option, sys.executable, "user.py", cwd=folder, seconds=500, fails=True)
+    assert done.code in (0, 1), done
+    return done.out
 
 
 def short(shown: str) -> str:

@@ -3,7 +3,6 @@
 import io
 import os
 import re
-import subprocess
 import sys
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tests.conftest import ran
 from tests.docs.page import DOCS
-from tests.patience import patience
 
 GUIDE = sorted((DOCS / "guide").glob("*.md"))
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -89,17 +88,9 @@ def _executed(block: Block, script: Path, module: ModuleType) -> str:
 
 
 def _commanded(block: Block, folder: Path) -> str:
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block.text],
-        cwd=folder,
-        env=os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=patience(120),
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return _bare(done.stdout)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    command = ("bash", "-euo", "pipefail", "-c", block.text)
+    return _bare(ran(*command, cwd=folder, env={"PATH": path}, seconds=120).out)
 
 
 def _bare(shown: str) -> str:

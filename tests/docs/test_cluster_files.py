@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscali
 from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.scripts.symmetric_run import curate_and_validate_ray_start_args
 
+from tests.conftest import ran
 from tests.docs.page import LESSONS, REPOSITORY, Page
-from tests.patience import patience
 
 PAGE = Page.read(LESSONS / "cluster.md")
 FILES = {file.name: file.text for file in PAGE.files}
@@ -97,9 +96,9 @@ def test_shell_scripts_are_shell_scripts(tmp_path: Path) -> None:
     for name, text in blocks.items():
         path = tmp_path / name
         path.write_text(text, encoding="utf-8")
-        _run("bash", "-n", str(path))
+        ran("bash", "-n", str(path))
         if shutil.which("shellcheck"):
-            _run("shellcheck", "--shell=bash", "--exclude=SC1091", str(path))
+            ran("shellcheck", "--shell=bash", "--exclude=SC1091", str(path))
 
 
 @pytest.mark.full
@@ -120,7 +119,7 @@ def test_the_slurm_script_starts_ray_on_every_node_and_the_job_on_the_first(tmp_
         "SLURM_CPUS_PER_TASK": "16",
         "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
     }
-    _run("bash", "slurm.sh", cwd=tmp_path, env=slurm)
+    ran("bash", "slurm.sh", cwd=tmp_path, env=slurm)
     ray_command, symmetric, *asked = (tmp_path / "asked.txt").read_text(encoding="utf-8").splitlines()
     assert (ray_command, symmetric) == ("ray", "symmetric-run")
     at = asked.index("--")
@@ -131,17 +130,9 @@ def test_the_slurm_script_starts_ray_on_every_node_and_the_job_on_the_first(tmp_
     settings = [job[n + 1] for n, word in enumerate(job) if word == "--set"]
     assert settings == ["topology=Torus(4, 16)", "cpus_per_agent=1"]
     assert "#SBATCH --nodes=4" in FILES["slurm.sh"]  # × 16 processors: the 64 agents of the torus
-    _run(sys.executable, "job.py", "--help", cwd=tmp_path, env={"PYTHONPATH": str(REPOSITORY)})
+    ran(sys.executable, "job.py", "--help", cwd=tmp_path, env={"PYTHONPATH": str(REPOSITORY)})
 
 
 def _script(path: Path, text: str) -> None:
     path.write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
     path.chmod(0o755)
-
-
-def _run(*command: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
-    done = subprocess.run(
-        command, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False,
-        timeout=patience(60),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,10 +1,7 @@
 """Claims about the guide: pages run and show what they say, commands are commands, links lead on"""
 
 import importlib
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,10 +18,10 @@ from d5ray.errors import ConfigurationError
 from d5ray.operators.custom import registry
 from d5ray.operators.nodes import inference
 from d5ray.operators.nodes.node import Node
+from tests.conftest import python
 from tests.docs.guide import GUIDE, NEEDS, RUNS, THEIRS, blocks, follow
 from tests.docs.page import DOCS, LESSONS, REPOSITORY
 from tests.metrics.statistics.test_estimates import steps_of, tables
-from tests.patience import patience
 
 Names = Mapping[str, Any]
 # Ray, measurements, pictures
@@ -78,16 +75,7 @@ def _followed_alone(page: Path, folder: Path) -> None:
         "import sys; from pathlib import Path; from tests.docs.guide import follow; "
         f"wrong = follow(Path({str(page)!r}), Path({str(folder)!r}))[1]; print(wrong); sys.exit(bool(wrong))"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=patience(240),
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    python("-W", "ignore", "-c", program, cwd=folder, seconds=240)
 
 
 @pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.stem)

@@ -1,15 +1,13 @@
 """The lessons are true: done from top to bottom in an empty folder, they show what they say"""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import python
 from tests.docs.lessons import alike, differences, follow, same
 from tests.docs.page import DOCS, LESSONS, REPOSITORY, Page, pages
-from tests.patience import patience
 
 LONG = ("cluster", "contest", "distributed", "server", "thousand_agents")  # Ray, or a thousand agents
 LINK = re.compile(r"\]\((?!https?:|#)(?P<path>[^)#]+)\)")
@@ -57,18 +55,10 @@ def test_the_files_of_a_lesson_are_written_as_the_project_is(path: Path, tmp_pat
     for file in Page.read(path).files:
         if file.name.endswith(".py"):
             (tmp_path / file.name).write_text(file.text, encoding="utf-8")
-    ruff = [sys.executable, "-m", "ruff"]
     options = ["--config", str(REPOSITORY / "pyproject.toml")]
     chosen = ["--select", "E,F,W,I,B,UP", "--config", 'lint.isort.known-first-party=["d5ray"]']
     for command in (["check", *options, *chosen], ["format", "--check", *options]):
-        done = subprocess.run(
-            [*ruff, *command, str(tmp_path)],
-            capture_output=True,
-            text=True,
-            timeout=patience(60),
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        python("-m", "ruff", *command, tmp_path)
 
 
 # -- the comparison itself -------------------------------------------------------------------------------

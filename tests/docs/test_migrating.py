@@ -1,10 +1,7 @@
 """Claims about the page for those who come from elsewhere: 15 lines here, and theirs do what is said"""
 
 import importlib
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.conftest import python
 from tests.docs.guide import THEIRS, blocks
 from tests.docs.page import DOCS
-from tests.patience import patience
 
 PAGE = DOCS / "guide/migrating.md"
 MOST_LINES = 15
@@ -76,16 +73,7 @@ def test_their_lines_train_the_same_model(peer: str, tmp_path: Path) -> None:
     script = tmp_path / "page.py"
     script.write_text(f"{OURS[0]}\nout = {str(tmp_path / file)!r}\n{PEERS[peer]}", encoding="utf-8")
     own = {"HOME": str(tmp_path), "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *command, str(script)],
-        cwd=tmp_path,
-        env=os.environ | own,
-        capture_output=True,
-        text=True,
-        timeout=patience(120),
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    python("-W", "ignore", *command, script, cwd=tmp_path, env=own, seconds=120)
     found: Any = load_file(tmp_path / file) if file.endswith("tensors") else torch.load(tmp_path / file)
     tensors = found.get("state_dict", found)
     before, after = losses({name.removeprefix("model."): tensor for name, tensor in tensors.items()})

@@ -2,8 +2,6 @@
 
 import html
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,8 +9,8 @@ from sphinx.util.inventory import InventoryFile
 
 from d5ray.names import namespaces
 from docs.tree import folders
+from tests.conftest import python
 from tests.docs.page import DOCS, REPOSITORY
-from tests.patience import patience
 
 pytestmark = pytest.mark.full  # the site takes half a minute to build
 TYPES = {name for name, module in namespaces.table("d5ray").items() if module in ("numpy", "ml_dtypes")}
@@ -22,16 +20,8 @@ TYPES = {name for name, module in namespaces.table("d5ray").items() if module in
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `make docs` builds."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet"]
-    done = subprocess.run(
-        [*command, str(DOCS), str(folder)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=patience(280),
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    options = ("--fail-on-warning", "--keep-going", "--quiet")
+    python("-m", "sphinx", *options, DOCS, folder, cwd=REPOSITORY, seconds=280)
     return folder
 
 

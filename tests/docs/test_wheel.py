@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 import zipfile
@@ -10,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ran
 from tests.docs.lessons import differences, follow
 from tests.docs.page import REPOSITORY, Page, pages
-from tests.patience import patience
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 LINKED = ("actors", "dashboards", "ops", "recipes")
@@ -62,7 +61,7 @@ def test_the_wheels_dependencies_are_those_that_the_tests_have(python: Path) -> 
     """`pip check` finds no version that the wheel would not take, and d5ray comes from the environment."""
     where = _output(str(python), "-c", "import d5ray; print(d5ray.__file__)").strip()
     assert Path(where).is_relative_to(python.parent.parent)
-    assert "d5ray" not in _checked(python)
+    assert "d5ray" not in _output(str(python), "-m", "pip", "check", fails=True)
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: path.stem)
@@ -72,29 +71,6 @@ def test_a_lesson_goes_with_the_wheel_alone(path: Path, python: Path, tmp_path: 
     assert differences(follow(page, tmp_path, python, checkout=False)) == []
 
 
-def _checked(python: Path) -> str:
-    """What `pip check` complains about."""
-    done = subprocess.run(
-        [str(python), "-m", "pip", "check"],
-        cwd="/",
-        env={**os.environ, "PYTHONPATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=patience(120),
-        check=False,
-    )
-    return "" if done.returncode == 0 else done.stdout
-
-
-def _output(*command: str) -> str:
-    done = subprocess.run(
-        command,
-        cwd="/",
-        env={**os.environ, "PYTHONPATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=patience(300),
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def _output(*command: str, fails: bool = False) -> str:
+    """What a command outside of the checkout prints."""
+    return ran(*command, cwd=Path("/"), env={"PYTHONPATH": ""}, seconds=300, fails=fails).out

@@ -1,16 +1,14 @@
 """Claims about a checkout by a git without symbolic links: one line says it, and what that says helps"""
 
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from d5ray.identity import links
-from tests.patience import patience
+from tests.conftest import Finished, ran
 from tests.test_layout import LINKED, REPOSITORY
 
 pytestmark = pytest.mark.skipif(
@@ -18,17 +16,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def done(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def done(folder: Path, *command: str) -> Finished:
     """A command that ran in the folder to its end."""
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=os.environ | {"D5RAY_HOME": str(folder / "home"), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=patience(60),
-        check=False,
-    )
+    own = {"D5RAY_HOME": str(folder / "home"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return ran(*command, cwd=folder, env=own, fails=True)
 
 
 @pytest.fixture
@@ -43,9 +34,9 @@ def checkout(tmp_path: Path) -> Path:
     git = ("git", "-c", "user.name=d5ray", "-c", "user.email=d5ray@localhost", "-c", "commit.gpgsign=false")
     for words in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "d5ray")):
         made = done(origin, *git, *words)
-        assert made.returncode == 0, made.stderr
+        assert made.code == 0, made.err
     cloned = done(tmp_path, "git", "clone", "-q", "-c", "core.symlinks=false", str(origin), "clone")
-    assert cloned.returncode == 0, cloned.stderr
+    assert cloned.code == 0, cloned.err
     assert (tmp_path / "clone" / "d5ray" / "actors").read_text(encoding="utf-8") == "../actors"
     return tmp_path / "clone"
 
@@ -64,16 +55,16 @@ def test_links_that_are_text_files_are_named_and_become_links(checkout: Path) ->
         "import d5ray; d5ray.launch",
     ):
         failed = done(checkout, sys.executable, "-c", code)
-        assert failed.stderr.splitlines()[-1] == f"d5ray.identity.links.LinkIsText: {said}"
+        assert failed.err.splitlines()[-1] == f"d5ray.identity.links.LinkIsText: {said}"
     failed = done(checkout, sys.executable, "-m", "d5ray", "list")
-    assert (failed.returncode, failed.stdout, failed.stderr) == (3, "", f"error: {said}\n")
+    assert (failed.code, failed.out, failed.err) == (3, "", f"error: {said}\n")
     failed = done(checkout, "make", "run", f"PYTHON={sys.executable}")
-    assert failed.returncode == 2 and failed.stderr.splitlines()[0] == said
+    assert failed.code == 2 and failed.err.splitlines()[0] == said
     assert not (checkout / ".venv").exists()
 
     (helps,) = re.findall(r"run `(.*?)`", said)
     helped = done(checkout, "sh", "-c", helps)
-    assert helped.returncode == 0, helped.stderr
+    assert helped.code == 0, helped.err
     assert links.broken(str(checkout / "d5ray")) is None
     listed = done(checkout, sys.executable, "-m", "d5ray", "list")
-    assert listed.returncode == 0 and "digits_lenet" in listed.stdout, listed.stderr
+    assert listed.code == 0 and "digits_lenet" in listed.out, listed.err

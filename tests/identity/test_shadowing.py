@@ -1,13 +1,12 @@
 """Claims about files whose names are those of Python's modules or of libraries"""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from d5ray.errors import ConfigurationError
 from d5ray.identity.shadowing import check_shadowing
+from tests.conftest import python
 
 
 @pytest.mark.parametrize(
@@ -49,5 +48,4 @@ def test_run_beside_such_a_file_is_refused_before_anything_starts(call: str, tmp
     """A program beside whose file another one hides a module that agents import hears of it at once."""
     (tmp_path / "imaplib.py").write_text("raise OSError")
     (tmp_path / "main.py").write_text(SCRIPT.replace("{call}", call))
-    done = subprocess.run([sys.executable, tmp_path / "main.py"], capture_output=True, text=True, check=False)
-    assert "imaplib.py would be imported" in done.stdout, done.stderr
+    assert "imaplib.py would be imported" in python(tmp_path / "main.py").out

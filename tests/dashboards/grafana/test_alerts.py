@@ -1,7 +1,6 @@
 """The alerts load in Prometheus's own tool, fire when they should, and do not when they should not"""
 
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import yaml
 
 from d5ray.dashboards.grafana import placing
 from d5ray.metrics.exports import exported_metrics as m
-from tests.patience import patience
+from tests.conftest import ran
 
 PROMTOOL = shutil.which("promtool")
 pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="promtool is missing: make tools")
@@ -125,9 +124,5 @@ def test_an_alert_fires_when_it_should(case: str, tmp_path: Path) -> None:
 
 
 def promtool(*arguments: str) -> str:
-    assert PROMTOOL is not None
-    done = subprocess.run(
-        [PROMTOOL, *arguments], capture_output=True, text=True, timeout=patience(60), check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    done = ran(PROMTOOL, *arguments)
+    return done.out + done.err

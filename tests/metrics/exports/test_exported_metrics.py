@@ -1,8 +1,6 @@
 """What Ray's metrics show: the one list is sound, and rows come to what pandas makes of them"""
 
 import re
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ from d5ray.metrics.record.columns import expand
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import EVENTS
 from tests.beside_kits import cases_of, there
-from tests.patience import patience
+from tests.conftest import python
 
 
 def operators() -> list[tuple[str, Any]]:
@@ -135,10 +133,7 @@ frame.append(0, 0, "train", (1.0, None))
 recorder.flush()
 print(len(come_to(sent)), "pandas" in sys.modules)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(60), check=True
-    )
-    assert done.stdout == "2 False\n"
+    assert python("-c", code).out == "2 False\n"
 
 
 def test_a_loss_of_nan_is_shown_and_an_absent_one_is_not() -> None:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import RunWriter
-from tests.conftest import d5ray
+from tests.conftest import d5ray, python
 
 ODD = (1.0, math.nan, math.inf, -math.inf, None, 0.1, 0.1)
 
@@ -255,8 +254,7 @@ def test_who_exports_nothing_loads_nothing() -> None:
         "heavy = {'tensorboard', 'mlflow', 'sqlalchemy', 'torch', 'ray', 'pandas'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert python("-c", program).err == ""
 
 
 # -- the command ---------------------------------------------------------------------------------------------

@@ -3,8 +3,6 @@
 import json
 import os
 import platform
-import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.metrics.probes.environment import PACKAGES, capture
 from d5ray.metrics.probes.numeric_libraries import THREAD_VARIABLES
 from d5ray.metrics.record.schema import TABLES, checked, table_of
+from tests.conftest import python, ran
 
 
 def test_the_environment_is_what_the_system_says() -> None:
@@ -54,8 +53,7 @@ def test_what_a_process_computes_with(monkeypatch: pytest.MonkeyPatch) -> None:
         "from d5ray.metrics.probes.numeric_libraries import computing\n"
         "print(json.dumps([computing(), torch.backends.cpu.get_cpu_capability()]))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    found, capability = json.loads(done.stdout)
+    found, capability = json.loads(python("-c", program).out)
     assert found["OMP_NUM_THREADS"] == "1"
     assert found["torch_threads"].startswith("3 within operations")
     assert found["torch_cpu_capability"] == capability
@@ -71,7 +69,7 @@ def test_a_framework_that_is_not_loaded_is_not_told() -> None:
         "import sys; from d5ray.metrics.probes.numeric_libraries import computing; found = computing()\n"
         "assert 'torch' not in sys.modules; assert not [key for key in found if key.startswith('torch')]"
     )
-    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+    python("-c", program)
 
 
 def test_the_machine_agrees_with_a_second_source() -> None:
@@ -90,9 +88,7 @@ def test_the_commit_of_a_checkout_is_recorded(tmp_path: Path) -> None:
 
     def git(*arguments: str) -> str:
         identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
-        return subprocess.run(
-            ["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True
-        ).stdout.strip()
+        return ran("git", *identity, *arguments, cwd=tmp_path).out.strip()
 
     git("init", "-q")
     git("commit", "-q", "--allow-empty", "-m", "first")
@@ -114,9 +110,7 @@ def test_importing_the_metrics_loads_nothing_heavy() -> None:
         "heavy = {'ray', 'torch', 'pandas', 'duckdb', 'psutil', 'pyarrow.parquet', 'pyarrow.dataset'}",
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)",
     ])  # fmt: skip
-    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=here)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert python("-c", program).err == ""
 
 
 def test_rows_that_do_not_fit_their_table_are_refused() -> None:

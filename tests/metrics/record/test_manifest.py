@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from d5ray.metrics.record import manifest
+from tests.conftest import ran
 
 NAMES = ("samples.parquet", "checkpoints/manifest.json", ".hidden", "a b", "back\\slash", "two\nlines")
 
@@ -59,11 +60,9 @@ def test_every_change_is_named_by_d5ray_and_by_sha256sum(name: str, folder: Path
     told = manifest.differences(folder)
     assert [text.split(" is not what")[0] for text in told] == ([] if file is None else [repr(file)])
     if (folder / manifest.MANIFEST).exists() and name != "a link":
-        checked = subprocess.run(
-            ["sha256sum", "--check", "--quiet", manifest.MANIFEST], cwd=folder, capture_output=True, text=True
-        )
-        assert (checked.returncode == 0) is (file is None), checked
-        assert file is None or file in checked.stdout
+        checked = ran("sha256sum", "--check", "--quiet", manifest.MANIFEST, cwd=folder, fails=True)
+        assert (checked.code == 0) is (file is None), checked
+        assert file is None or file in checked.out
 
 
 def test_many_changes_are_counted(folder: Path) -> None:
