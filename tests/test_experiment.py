@@ -2,10 +2,7 @@
 
 import itertools
 import math
-import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import FrozenInstanceError, fields, replace
 from typing import Any
@@ -40,7 +37,6 @@ from d5ray.training.samplers.sampler import OrderedSampler, ShuffleSampler
 from d5ray.training.stragglers import Slowdown
 from d5ray.training.transformations.images import Crop, RandomFlip
 from tests.beside_kits import cases_of, there
-from tests.patience import patience
 
 
 class Tuned(DistributedOptimizer):
@@ -239,30 +235,6 @@ def test_every_field_changes_the_hash(name: str) -> None:
 def test_the_name_is_for_people_and_not_in_the_hash() -> None:
     one, other = experiment(name="one"), experiment(name="other")
     assert one != other and one.hash == other.hash
-
-
-@pytest.mark.parametrize("hash_seed", ["0", "4711"])
-def test_the_hash_is_the_same_in_another_process(hash_seed: str) -> None:
-    """Whatever the seed of Python's own hashes is there."""
-    text = (
-        "Experiment(model='lenet', dataset='digits', optimizer=Momentum(0.1, 0.9), topology=Ring(3), "
-        "model_kwargs={'hidden': (10, 20), 'channels': {'a', 'b', 'c'}})"
-    )
-    preamble = (
-        "from d5ray.experiment import Experiment; from d5ray.distributed.topologies.topology import Ring; "
-        "from d5ray.training.optimizers.gradient_descent import Momentum; "
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", f"{preamble}print({text}.hash)"],
-        env=os.environ | {"PYTHONHASHSEED": hash_seed},
-        capture_output=True,
-        text=True,
-        timeout=patience(60),
-        check=True,
-    )
-    here: dict[str, Any] = {}
-    exec(f"{preamble}found = {text}.hash", here)
-    assert done.stdout.strip() == here["found"]
 
 
 def test_what_the_caller_changes_later_does_not_count() -> None:

@@ -2,19 +2,14 @@
 
 import enum
 import functools
-import importlib.util
 import json
 import math
-import os
 import re
-import subprocess
-import sys
 import textwrap
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,8 +22,7 @@ from torch import nn
 from d5ray.identity import sources
 from d5ray.identity.canonical import canonical, digest
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum
-from tests.conftest import REPOSITORY
-from tests.patience import patience
+from tests.conftest import REPOSITORY, python
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -104,6 +98,8 @@ def test_the_order_of_keys_does_not_count(data: dict[str, Any]) -> None:
         (OrderedDict(b=1, a=2), {"a": 2, "b": 1}),
         (math, "math"),
         (len, "builtins.len"),
+        (textwrap.dedent, "textwrap.dedent"),
+        (nn.Linear, "torch.nn.modules.linear.Linear"),
         (SGD, "d5ray.training.optimizers.gradient_descent.SGD"),
         (SGD(0.5), {"class": "d5ray.training.optimizers.gradient_descent.SGD", "learning_rate": 0.5}),
     ],
@@ -217,171 +213,7 @@ def test_a_fingerprint_stands_for_the_object() -> None:
     assert digest(Data("f", "one")) == digest(Data("f", "two")) != digest(Data("g", "one"))
 
 
-@pytest.mark.parametrize("hash_seed", ["1", "2"])
-def test_hashes_are_the_same_in_every_process(hash_seed: str) -> None:
-    """Sets and dictionaries iterate in other orders there, and objects lie elsewhere."""
-    text = (
-        "{'set': {'a', 'b', 'c', ('x', 1)}, 'frozen': frozenset('hello'), 'nan': float('nan'), "
-        "'rule': Momentum(0.1), 'class': SGD, 'partial': functools.partial(Momentum, momentum=0.5), "
-        "'array': np.arange(5), 'nested': {'z': {'y': (1, 2)}, 'path': PurePosixPath('a/b')}}"
-    )
-    preamble = (
-        "import functools; import numpy as np; from pathlib import PurePosixPath; "
-        "from d5ray.identity.canonical import digest; "
-        "from d5ray.training.optimizers.gradient_descent import SGD, Momentum; "
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", f"{preamble}print(digest({text}))"],
-        env=os.environ | {"PYTHONHASHSEED": hash_seed},
-        capture_output=True,
-        text=True,
-        timeout=patience(60),
-        check=True,
-    )
-    here: dict[str, Any] = {}
-    exec(f"{preamble}found = digest({text})", here)
-    assert done.stdout.strip() == here["found"]
-
-
-# -- the user's own code ---------------------------------------------------------------------------------
-
-
-Load = Callable[[str, str], ModuleType]
-
-
-@pytest.fixture
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
-    """A module of this name, from a file with this text."""
-
-    def call(name: str, text: str) -> ModuleType:
-        folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        folder.mkdir()
-        file = folder / "mine.py"
-        file.write_text(textwrap.dedent(text))
-        spec = importlib.util.spec_from_file_location(name, file)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, name, module)
-        spec.loader.exec_module(module)
-        return module
-
-    return call
-
-
-MINE = """
-    class Rule:
-        rate = 0.1
-
-        def step(self):
-            return self.rate
-
-    def model():
-        return 1
-"""
-
-
-@pytest.mark.parametrize("thing", ["Rule", "model"])
-def test_an_edit_of_a_users_source_shows(load: Load, thing: str) -> None:
-    """A hyperparameter in a class, or a constant in a function, that is changed in the file."""
-    before = getattr(load("mine", MINE), thing)
-    old = digest(before)
-    edited = MINE.replace("0.1", "0.2").replace("return 1", "return 2")
-    assert digest(getattr(load("mine", edited), thing)) != old
-    assert digest(getattr(load("mine", MINE), thing)) == old
-
-
-@pytest.mark.parametrize("thing", ["Rule", "model"])
-def test_the_name_of_a_users_module_does_not_count(load: Load, thing: str) -> None:
-    """The same file under the names that it has as a script, as a module and as a recipe."""
-    hashes = {digest(getattr(load(name, MINE), thing)) for name in ("mine", "yours", "d5ray.recipes.mine")}
-    assert len(hashes) == 1
-
-
-def test_an_object_of_a_users_class_counts_with_source_and_attributes(load: Load) -> None:
-    """Either alone makes another description, and they do not mix."""
-    module = load("mine", MINE)
-    rule, tuned = module.Rule(), module.Rule()
-    tuned.period = 3
-    plain = canonical(rule)
-    assert plain == {"class": canonical(module.Rule)}
-    assert canonical(tuned) == {**plain, "period": 3}
-    edited = load("mine", MINE.replace("0.1", "0.2")).Rule()
-    edited.period = 3
-    assert {**canonical(edited), "class": plain["class"]} == {**plain, "period": 3} != canonical(edited)
-
-
-def test_a_class_of_d5ray_counts_with_its_name_alone() -> None:
-    """A comment in the library does not make runs incomparable."""
-    assert canonical(Momentum) == "d5ray.training.optimizers.gradient_descent.Momentum"
-
-
-USING = """
-    DEPTH = 20
-    UNUSED = 1
-
-    class Base:
-        def width(self):
-            return 4
-
-    def half(x):
-        return x / 2
-
-    class Net(Base):
-        def forward(self, x):
-            return half(x) * DEPTH
-
-    def made(depth):
-        def model(scale=2):
-            return depth * scale
-        return model
-
-    def rate(value=0.5):
-        return value
-"""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "shows"),
-    [
-        ("DEPTH = 20", "DEPTH = 44", True),
-        ("return 4", "return 5", True),
-        ("x / 2", "x / 3", True),
-        ("half(x) * DEPTH", "half(x)", True),
-        ("UNUSED = 1", "UNUSED = 2", False),
-        ("value=0.5", "value=0.6", False),
-    ],
-)
-def test_what_a_users_class_uses_counts(load: Load, old: str, new: str, shows: bool) -> None:
-    """A constant, a base and a function of the same file that the class uses; not what it does not use."""
-    before, after = (digest(load("mine", text).Net) for text in (USING, USING.replace(old, new)))
-    assert (before != after) == shows
-
-
-def test_what_a_function_closes_over_counts(load: Load) -> None:
-    """Two models from one factory, as the source alone cannot tell them apart; and a changed default."""
-    module = load("mine", USING)
-    assert digest(module.made(20)) == digest(module.made(20)) != digest(module.made(44))
-    assert digest(module.made(SGD(0.1))) != digest(module.made(SGD(0.2)))
-    before = digest(module.rate)
-    module.rate.__defaults__ = (0.7,)
-    assert digest(module.rate) != before
-
-
-def test_private_data_count_and_caches_do_not() -> None:
-    """`self._rate` is a number that a user hides; `self._cache` is none."""
-
-    def rule(rate: float) -> Pair:
-        made = Pair(1)
-        vars(made)["_rate"] = rate
-        return made
-
-    assert digest(rule(0.1)) == digest(rule(0.1)) != digest(rule(0.2))
-
-
-def test_what_is_installed_counts_with_its_name() -> None:
-    """PyTorch's and Python's own classes and functions; their versions are in the environment."""
-    assert canonical(nn.Linear) == "torch.nn.modules.linear.Linear"
-    assert canonical(textwrap.dedent) == "textwrap.dedent"
+# -- what is installed -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("beside", "own"), [("solver-1.0.dist-info", False), ("notes", True)])
@@ -392,11 +224,8 @@ def test_packages_beside_their_metadata_are_installed_wherever_they_lie(
     (tmp_path / "solver.py").write_text("def solve():\n    return 1\n")
     (tmp_path / beside).mkdir()
     program = "import solver; from d5ray.identity.canonical import canonical; print(canonical(solver.solve))"
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": f"{tmp_path}:{REPOSITORY}"},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert (done.stdout.strip() != "solver.solve") == own
+    done = python("-c", program, env={"PYTHONPATH": f"{tmp_path}:{REPOSITORY}"})
+    assert (done.out.strip() != "solver.solve") == own
 
 
 def test_frameworks_are_known_by_name_where_they_were_built(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,5 +249,4 @@ print(digest(made) == before)
 
 
 def test_what_d5ray_has_loaded_by_now_does_not_count() -> None:
-    done = subprocess.run([sys.executable, "-c", LOADED_LATER], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "True"
+    assert python("-c", LOADED_LATER).out.strip() == "True"

@@ -2,9 +2,7 @@
 
 import importlib.util
 import json
-import os
 import socket
-import subprocess
 import sys
 import textwrap
 import threading
@@ -20,7 +18,7 @@ from torch import nn
 import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.identity.canonical import canonical, digest
-from tests.patience import patience
+from tests.conftest import python
 
 # Programs that make a `thing`, with a 3 that counts wherever it stands.
 COUNTS = {
@@ -92,7 +90,11 @@ COUNTS = {
             return lambda x: f(g(x) + 1)
         def scaled(x, *, scale=np.float64(3)):
             return x * scale
-        thing = scaled, made(3), both(made(2), made(5)) if int("3") < 4 else both(made(5), made(2))
+        def late(x=0):
+            return x
+        late.__defaults__ = (int("3"),)
+        thing = [scaled, late, made(3), made(types.SimpleNamespace(rate=3))]
+        thing.append(both(made(2), made(5)) if int("3") < 4 else both(made(5), made(2)))
     """,
     "decorators": """
         SCALE = int("3")
@@ -168,7 +170,7 @@ COUNTS = {
     "private arrays and keys": """
         class Rule:
             def __init__(self):
-                self._weights = np.full(2, 3)
+                self._weights, self._rate = np.full(2, 3), 3
                 self.__hidden = np.full(2, 3)
         thing = Rule(), {len: 3, sum: 1}, {1: 3, '1': 4}
     """,
@@ -240,16 +242,18 @@ def made(request: pytest.FixtureRequest) -> Way:
 
 def test_what_does_the_same_has_the_same_hash(load: Way) -> None:
     """Under the names that a file has as a script, module or recipe, whatever it does not use, and caches."""
-    text = "UNUSED = 1\nDEPTH = 3\nclass thing:\n    def width(self):\n        return DEPTH\n"
+    text = "UNUSED, DEPTH = 1, 3\ndef half(x):\n    return x / 2\n"
+    text += "class thing:\n    def width(self):\n        return half(DEPTH)\n"
     whole = digest(load(text))
     for name in ("yours", "d5ray.recipes.mine"):
         assert digest(load(text, name)) == whole
-    assert digest(load(text.replace("UNUSED = 1", "UNUSED = 2"))) == whole
+    assert digest(load(text.replace("1, 3", "2, 3"))) == whole
     thing = load(text)
     rule, tuned = thing(), thing()
     rule._cache, tuned._cache = object(), object()
-    assert digest(rule) == digest(tuned)
-    assert canonical(nn.Linear) == "torch.nn.modules.linear.Linear"
+    assert digest(rule) == digest(tuned) and canonical(rule) == {"class": canonical(thing)}
+    tuned.period = 3
+    assert canonical(tuned) == {**canonical(rule), "period": 3}
 
 
 @pytest.mark.parametrize("case", COUNTS)
@@ -262,13 +266,29 @@ def test_what_does_another_thing_has_another_hash(made: Way, case: str) -> None:
         assert digest(made(f"{'3'.join(pieces[:at])}4{'3'.join(pieces[at:])}")) != whole
 
 
+DATA = {
+    "data": """
+        import d5ray as d5
+        from pathlib import PurePosixPath
+        rule = functools.partial(d5.optimizers.Momentum, momentum=0.5)
+        sets = {'a', 'b', 'c', ('x', 1)}, frozenset('hello')
+        thing = [sets, float('nan'), d5.optimizers.SGD, d5.optimizers.Momentum(0.1), rule, np.arange(5),
+                 {'z': {'y': (1, 2)}, 'path': PurePosixPath('a/b')}]
+    """,
+    "an experiment": """
+        import d5ray as d5
+        given = {'hidden': (10, 20), 'channels': {'a', 'b', 'c'}}
+        rule, ring = d5.optimizers.Momentum(0.1, 0.9), d5.topologies.Ring(3)
+        thing = d5.Experiment('lenet', 'digits', rule, topology=ring, model_kwargs=given).hash
+    """,
+}
 EXECUTED = pytest.param(["-c", "import sys; exec(sys.stdin.read())"], id="exec", marks=pytest.mark.full)
 
 
 @pytest.mark.parametrize("way", [pytest.param(["-"], id="stdin"), EXECUTED])
 def test_hashes_are_the_same_in_every_process(way: list[str]) -> None:
     """Where nobody kept a source, with another order of sets, and whatever was hashed before."""
-    programs = {case: program(text) for case, text in COUNTS.items()}
+    programs = {case: program(text) for case, text in (COUNTS | DATA).items()}
     text = (
         f"import json\nfrom d5ray.identity.canonical import digest\nfound = {{}}\nprograms = {programs!r}\n"
         "for case, text in programs.items():\n"
@@ -279,11 +299,7 @@ def test_hashes_are_the_same_in_every_process(way: list[str]) -> None:
     )
     found = []
     for seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, *way], input=text, env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True, text=True, timeout=patience(60), check=True,
-        )  # fmt: skip
-        found.append(json.loads(done.stdout))
+        found.append(python(*way, given=text, env={"PYTHONHASHSEED": seed}).json)
     assert found[0] == found[1]
 
 
