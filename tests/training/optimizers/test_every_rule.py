@@ -122,14 +122,6 @@ def test_it_goes_the_same_way_on_all_kinds_of_arrays(name: str, kind: str) -> No
     d5.optimizers.check_optimizer(rule, reference=rule, array=KINDS[kind], tolerance=tolerance, steps=20)
 
 
-@pytest.mark.parametrize("name", [name for name, row in RULES.items() if row.peer is not None])
-def test_it_is_torch_optim_where_torch_has_it(name: str) -> None:
-    """To 1e-6 of the way: PyTorch keeps numbers of its own, such as Adam's counts, in float32."""
-    peer = RULES[name].peer
-    assert peer is not None
-    d5.optimizers.check_optimizer(RULES[name].rule, reference=peer, tolerance=1e-6, steps=30)
-
-
 @every_rule
 def test_it_descends(name: str) -> None:
     """The value after 150 steps: under half of the first on the quadratic, under the first on the network."""
