@@ -99,20 +99,6 @@ def test_an_epoch_is_the_data_set_for_any_sizes(
     check_epoch(*size, sampler, epoch)
 
 
-@given(sizes)
-def test_draws_go_through_the_epochs_without_end(size: tuple[int, int, int]) -> None:
-    """`draws` is epoch 0, 1, 2, … one after the other; or begins at the epoch that it is asked for."""
-    shards = Shards(*size, ShuffleSampler(), seed=9)
-    rank = size[1] - 1
-    steps = shards.steps_per_epoch
-    going = list(islice(shards.draws(rank), 3 * steps))
-    expected = [draw for epoch in range(3) for draw in shards.epoch(epoch, rank)]
-    for found, one in zip(going, expected, strict=True):
-        np.testing.assert_array_equal(found.indices, one.indices)
-        assert (found.epoch, found.weight, found.ends_epoch) == (one.epoch, one.weight, one.ends_epoch)
-    assert next(shards.draws(rank, first_epoch=7)).epoch == 7
-
-
 def test_the_ordered_sampler_is_the_identity() -> None:
     """0, 1, 2, … in every epoch, whatever the seed."""
     for epoch, seed in ((0, 0), (3, 7)):
