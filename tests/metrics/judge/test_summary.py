@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from d5ray.errors import ConfigurationError
 from d5ray.metrics.judge.summary import STOPPED, SUMMARY, summary
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.reader import Run
@@ -97,20 +96,3 @@ def test_a_finished_run_answers_as_a_growing_one(run: RunWriter) -> None:
         after = sql(Run(run.folder), query)
         assert after.to_pylist() == before.to_pylist(), query
         assert after.schema.names == before.schema.names, query
-
-
-@pytest.mark.parametrize(
-    "query",
-    ["copy (select 1) to '{}' (use_tmp_file false)", "copy samples to '{}'", "attach '{}' as other",
-     "select 1; copy (select 1) to '{}' (use_tmp_file false)",
-     "copy (pivot samples on metric using count(*)) to '{}' (use_tmp_file false)"],
-)  # fmt: skip
-def test_a_query_cannot_change_a_finished_run(run: RunWriter, query: str) -> None:
-    """The files that a SELECT reads are out of reach for anything else."""
-    run.close()
-    file = run.folder / "samples.parquet"
-    before = file.read_bytes()
-    with pytest.raises(ConfigurationError):
-        sql(Run(run.folder), query.format(file.resolve()))
-    assert file.read_bytes() == before
-    assert sql(Run(run.folder), "pivot samples on phase using count(*) group by metric").num_rows == 3

@@ -70,6 +70,7 @@ WAYS = [
     "export database '{out}'",
     "import database '{folder}'",
     "attach '{out}' as other",
+    "attach '{file}' as other",
     "attach ':memory:' as other",
     "use memory",
     "checkpoint",
@@ -83,6 +84,7 @@ WAYS = [
     "reset memory_limit",
     "set temp_directory = '{out}'",
     "set lock_configuration = false",
+    "set python_enable_replacements = true",
     "pragma enable_profiling",
     "call enable_logging(storage = 'file', storage_path = '{out}')",
     "select * from enable_logging(storage := 'file', storage_path := '{out}')",
@@ -93,6 +95,7 @@ WAYS = [
     # variables and memory of the calling program
     "select * from variable",
     "select * from tests",
+    'select * from "table"',
     "select * from arrow_scan(1, 2, 3)",
     "select * from pandas_scan(1)",
     "prepare p as select 1",
@@ -188,6 +191,8 @@ def test_an_error_shows_the_place(run: Run) -> None:
         ("select * from sample", 'Did you mean "samples"'),
         ("selec 1", "LINE 1: selec 1\n        ^^^^^"),
         ("select cast('x' as int)", "LINE 1: select cast"),
+        ("select cast(metric as int) from samples", "Could not convert"),
+        ("", "no result"),
     ):
         with pytest.raises(ConfigurationError) as failed:
             run.sql(query)

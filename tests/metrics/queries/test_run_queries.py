@@ -47,9 +47,13 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_a_folder_of_runs_is_one_set_of_tables(root: Path) -> None:
-    """Finished ones and one that is being written; each row says by its run_id whose it is."""
+    """Finished ones and one that is being written; each row says by its run_id whose it is; times are UTC."""
     writer = written(root, "c", seed=3)
     run = d5.Run(str(root))
+    for name, schema in TABLES.items():
+        for asked in (run, d5.Run(writer.folder)):
+            assert asked.sql(f"select * from {name}").schema.names == schema.names
+    assert run.sql("select t_wall from samples").schema.field("t_wall").type.tz == "UTC"
     assert run.sql(MEDIANS).to_pylist() == medians(SEEDS | {"c": 3})
     assert run.sql("select run_id, seed from runs order by 1")["seed"].to_pylist() == [1, 2, 3]
     assert run.sql("select count(*) n, count(distinct name) d from metrics").to_pylist() == [{"n": 0, "d": 0}]

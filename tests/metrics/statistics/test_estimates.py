@@ -20,7 +20,6 @@ from d5ray.metrics.definitions.catalogue import (
 )
 from d5ray.metrics.judge.criteria import RunTables
 from d5ray.metrics.record.schema import table_of
-from d5ray.metrics.statistics.intervals import median_interval
 from d5ray.metrics.statistics.time_series import Quantile, Quotient
 from tests.metrics.statistics.coverage import autoregressive
 
@@ -219,23 +218,3 @@ def test_evaluations_count_one_by_one() -> None:
     assert found.value == pytest.approx(2.6)
     assert (found.low, found.high, found.n) == (0.1, 5.1, 6)
     assert found.sample_unit == "evaluations"
-
-
-@pytest.mark.full
-def test_the_coverage_that_dependent_steps_destroy_is_restored() -> None:
-    """AR(1) steps, φ = 0.6: an interval over steps misses the truth far too often, that of a run does not."""
-    rng, runs, steps, phi = np.random.default_rng(5), 300, 200, 0.6
-    noise = rng.normal(size=(steps + 50, runs))
-    for step in range(1, steps + 50):
-        noise[step] += phi * noise[step - 1]
-    naive = right = given = 0
-    for seconds in 100 + noise[50:].T:
-        single, found = median_interval(seconds), StepTime().estimate(tables(steps_of(seconds[:, None])))
-        assert single is not None
-        naive += single.low <= 100 <= single.high
-        if found.low is not None and found.high is not None:
-            given += 1
-            right += found.low <= 100 <= found.high
-    assert naive / runs < 0.85
-    assert given / runs > 0.9
-    assert right / given > 0.92
