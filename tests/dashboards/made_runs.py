@@ -1,7 +1,9 @@
-"""Runs that are written by hand for the page's tests: at once, or step by step while somebody looks."""
+"""Runs that are written by hand for the page's tests, at once or step by step; and a page that shows some."""
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from d5ray.agent.records import STEP_METRICS
+from d5ray.dashboards.page import server
 from d5ray.metrics.definitions.catalogue import catalogue_rows
 from d5ray.metrics.record.columns import expand
 from d5ray.metrics.record.recorder import Recorder
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import RunWriter
+from tests.patience import patience
 
 NS = 1_000_000_000
 STEP_NS = 2_000_000  # of a made step: 2 ms
@@ -88,3 +92,17 @@ class Made:
         thread = threading.Thread(target=write, daemon=True)
         thread.start()
         return thread
+
+
+@contextmanager
+def serving(root: Path, run: str, **options: Any) -> Iterator[str]:
+    """The address of a page on these runs."""
+    made, address = server.prepared(run, root=root, **options)
+    thread = threading.Thread(target=made.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield address
+    finally:
+        made.shutdown()
+        made.server_close()
+        thread.join(patience(5.0))

@@ -6,10 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +21,8 @@ from d5ray.dashboards.page.sections import VIEWS
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.judge.run_series import RunSeries
 from d5ray.metrics.record.reader import Run
-from d5ray.metrics.record.schema import table_of
 from tests.conftest import wait_until
-from tests.dashboards.made_runs import Made
+from tests.dashboards.made_runs import Made, serving
 from tests.patience import patience
 
 sync_api: Any = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -92,11 +89,11 @@ class Browsed:
         return found
 
     def points(self, chart: str, trace: str) -> list[float]:
-        """The horizontal places of a trace's points."""
+        """The horizontal places of the points of a trace, whose name begins so."""
         found: list[float] = self.tab.evaluate(
             "([chart, trace]) =>"
             " (document.querySelector(`[data-chart='${chart}'] .js-plotly-plot`)?.data ?? [])"
-            ".filter(t => t.name === trace).flatMap(t => t.x)",
+            ".filter(t => t.name?.startsWith(trace)).flatMap(t => t.x)",
             [chart, trace],
         )
         return found
@@ -110,18 +107,6 @@ def browser() -> Iterator[Any]:
         found = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
         yield found
         found.close()
-
-
-@contextmanager
-def serving(root: Path, run: str, **options: Any) -> Iterator[str]:
-    """The address of a page on these runs."""
-    made, address = server.prepared(run, root=root, **{"token": "of-these-tests"} | options)
-    thread = threading.Thread(target=made.serve_forever, daemon=True)
-    thread.start()
-    yield address
-    made.shutdown()
-    made.server_close()
-    thread.join(patience(5.0))
 
 
 @pytest.fixture
@@ -163,27 +148,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             origin=RunOrigin(kind["name"], criteria=criteria),
         ) as group:
             group.train(steps=70, progress=False)
-        group.folder.rename(root / kind["name"])
-        _renamed(root / kind["name"])
     long = Made(root, "long", agents=2, steps=20_000)
     long.write(20_000)
     long.close()
     return root
-
-
-def _renamed(folder: Path) -> None:
-    """A shorter name for a run, so that tests can say it."""
-    for file in folder.glob("*.parquet"):
-        table = pq.read_table(file)
-        if "run_id" in table.column_names:
-            place = table.schema.get_field_index("run_id")
-            column = table_of("environment", []).schema.field("run_id").type
-            kind = table.schema.field(place).type
-            values = [folder.name] * table.num_rows
-            import pyarrow as pa  # noqa: PLC0415
-
-            table = table.set_column(place, table.schema.field(place), pa.array(values, column).cast(kind))
-            pq.write_table(table, file)
 
 
 @pytest.fixture(scope="module")

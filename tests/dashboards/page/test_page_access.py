@@ -3,14 +3,10 @@
 import contextlib
 import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.client import HTTPResponse
 from pathlib import Path
 from urllib.parse import quote
@@ -24,7 +20,8 @@ from d5ray.dashboards.page.guard import COOKIE, client_gone, is_loopback
 from d5ray.dashboards.page.runs import Runs
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.queries.tokens import token_from, write_private
-from tests.dashboards.made_runs import Made
+from tests.conftest import python
+from tests.dashboards.made_runs import Made, serving
 from tests.patience import patience
 
 TOKEN = "a token that is long enough"
@@ -38,19 +35,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run.write(3)
     run.close()
     return folder
-
-
-@contextmanager
-def serving(root: Path, host: str = "127.0.0.1", token: str | None = None) -> Iterator[str]:
-    made, address = server.prepared("r", host=host, token=token, root=root)
-    thread = threading.Thread(target=made.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield address
-    finally:
-        made.shutdown()
-        made.server_close()
-        thread.join(patience(5.0))
 
 
 class Staying(urllib.request.HTTPRedirectHandler):
@@ -72,7 +56,7 @@ def get(address: str, **headers: str) -> tuple[int, str, HTTPResponse | urllib.e
 
 def test_without_the_token_nothing_is_given(root: Path) -> None:
     """The page, its data and its scripts are refused; the token gives a cookie that scripts cannot read."""
-    with serving(root, token=TOKEN) as address:
+    with serving(root, "r", token=TOKEN) as address:
         base = address.partition("?")[0]
         for path in (
             "",
@@ -98,7 +82,7 @@ def test_there_is_always_a_token(root: Path, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
     tokens = set()
     for host in ("127.0.0.1", "0.0.0.0", "127.0.0.1"):
-        with serving(root, host=host) as address:
+        with serving(root, "r", host=host) as address:
             tokens.add(address.partition("token=")[2])
             assert get(address.partition("?")[0].replace(socket.getfqdn(), "127.0.0.1"))[0] == 401
     (token,) = tokens
@@ -106,7 +90,7 @@ def test_there_is_always_a_token(root: Path, tmp_path: Path, monkeypatch: pytest
     assert kept.read_text() == token and len(token) >= 32
     assert kept.stat().st_mode & 0o777 == 0o600 and kept.parent.stat().st_mode & 0o777 == 0o700
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "another"))
-    with serving(root) as address:
+    with serving(root, "r") as address:
         assert address.partition("token=")[2] != token
     assert [is_loopback(host) for host in ("localhost", "127.0.0.1", "::1", "0.0.0.0", "example.org")] == [
         True, True, True, False, False,
@@ -115,7 +99,7 @@ def test_there_is_always_a_token(root: Path, tmp_path: Path, monkeypatch: pytest
 
 def test_another_name_for_this_machine_is_refused(root: Path) -> None:
     """A page elsewhere whose name is made to point here gets nothing; headers keep the page to itself."""
-    with serving(root, token=TOKEN) as address:
+    with serving(root, "r", token=TOKEN) as address:
         status, text, _ = get(address.partition("?")[0], Host="attacker.example:80")
         assert status == 421 and "127.0.0.1" in text
         _, _, answer = get(address.partition("?")[0], Cookie=f"{COOKIE}={TOKEN}")
@@ -228,13 +212,10 @@ def test_another_user_of_the_machine_sees_nothing_of_the_page(
     for above in (tmp_path, *tmp_path.parents[:3]):  # the test's own folders, opened for once
         above.chmod(above.stat().st_mode | 0o055)
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
-    with serving(root) as address:
+    with serving(root, "r") as address:
         port = address.partition("?")[0].rstrip("/").rpartition(":")[2]
-        done = subprocess.run(
-            [sys.executable, "-c", STRANGER, str(tmp_path / "home"), port],
-            capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-    assert done.stdout.split() == ["PermissionError"] * 3 + ["401"] * 3, done.stderr
+        done = python("-c", STRANGER, tmp_path / "home", port)
+    assert done.out.split() == ["PermissionError"] * 3 + ["401"] * 3, done
 
 
 # -- tokens ------------------------------------------------------------------------------------------------
