@@ -10,6 +10,7 @@ from typing import Any
 from d5ray.errors import StorageError
 from d5ray.identity import checkout
 from d5ray.metrics import definitions
+from d5ray.metrics.definitions.price import PriceTable
 from d5ray.metrics.judge.criteria import Criterion, Metric
 from d5ray.names.kits import brought
 
@@ -21,7 +22,7 @@ def criterion_of(described: Mapping[str, Any]) -> Criterion | None:
     """
     try:
         kinds = known_metrics().get(described["metric"], ())
-        given = {name: _tuples(value) for name, value in described["arguments"].items()}
+        given = {name: _again(value) for name, value in described["arguments"].items()}
         for kind in kinds:
             if set(given) == set(inspect.signature(kind).parameters):
                 return Criterion(kind(**given), described["relation"], described["target"])
@@ -49,8 +50,7 @@ def known_metrics() -> dict[str, tuple[type[Metric], ...]]:
     found: dict[str, tuple[type[Metric], ...]] = {}
     base: Any = Metric  # which is abstract
     for kind in _kinds(base):
-        ours = f"{kind.__module__}.".startswith(tuple(f"{place}." for place in places))
-        ours |= kind.__module__ in benchmarks
+        ours = kind.__module__.startswith("d5ray.") or kind.__module__ in benchmarks
         if ours and not inspect.isabstract(kind):
             found[kind.name] = (*found.get(kind.name, ()), kind)
     return found
@@ -63,6 +63,8 @@ def _kinds(base: type[Metric]) -> Iterator[type[Metric]]:
         yield from _kinds(kind)
 
 
-def _tuples(value: Any) -> Any:
-    """JSON has lists where metrics have tuples."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def _again(value: Any) -> Any:
+    """The argument of which this is the canonical form: JSON has lists where metrics have tuples."""
+    if isinstance(value, dict):  # the one class that metrics take
+        return PriceTable(**{name: each for name, each in value.items() if name != "class"})
+    return tuple(map(_again, value)) if isinstance(value, list) else value

@@ -6,12 +6,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from d5ray.errors import D5Error
+from d5ray.errors import StorageError
 from d5ray.metrics.definitions.catalogue import CATALOGUE
 from d5ray.metrics.definitions.convergence import StepsToAccuracy, TimeToAccuracy
 from d5ray.metrics.definitions.latency import InferenceLatency, StepLatency
 from d5ray.metrics.definitions.utilisation import ModelFlopUtilisation, TokensPerSecond
 from d5ray.metrics.judge.criteria import Criterion, Metric, Verdict
+from d5ray.metrics.judge.stored_criteria import criterion_of
 from d5ray.metrics.record.schema import TABLES, checked, table_of
 from d5ray.metrics.views.view import RunView
 from d5ray.names.kits import parts
@@ -47,13 +48,11 @@ def so_far(view: RunView) -> pa.Table:
 
 def _criterion(described: Mapping[str, Any]) -> Criterion | Mapping[str, Any]:
     """The criterion again that `Criterion.described` gave; as it stands where that is not possible."""
-    kind = KNOWN.get(str(described["metric"]))
     try:
-        if kind is not None:
-            return Criterion(kind(**described["arguments"]), described["relation"], described["target"])
-    except (TypeError, D5Error):  # of another version
-        pass
-    return described
+        made = criterion_of(described)
+    except StorageError:  # of another version
+        return described
+    return described if made is None else made
 
 
 def _judged(

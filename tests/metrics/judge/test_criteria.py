@@ -1,6 +1,7 @@
 """Criteria: which can be written, and what the verdict is."""
 
 import inspect
+import json
 import math
 import pickle
 from collections.abc import Callable
@@ -22,8 +23,10 @@ from d5ray.metrics.definitions.catalogue import (
 )
 from d5ray.metrics.definitions.families import LastEvaluation
 from d5ray.metrics.judge.criteria import Criterion, Metric, RunTables, as_criterion
+from d5ray.metrics.judge.stored_criteria import criterion_of
 from d5ray.metrics.record.schema import VERDICTS, table_of
 from d5ray.metrics.statistics.intervals import Estimate
+from tests.beside_kits import cases_of
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,27 @@ def test_comparison_with_a_number_makes_a_criterion() -> None:
     assert (TestAccuracy() >= 0.97) == Criterion(TestAccuracy(), ">=", 0.97)
     assert (StepTime() <= 0.02) == Criterion(StepTime(), "<=", 0.02)
     assert (TestAccuracy() >= 1) == (1 <= TestAccuracy())  # noqa: SIM300
+
+
+def of_contenders() -> list[Metric]:
+    from d5ray.kits.laboratory.metrics.side_by_side import StepTimeOf, StepTimeRatio  # noqa: PLC0415
+
+    return [StepTimeOf("torch"), StepTimeRatio("d5ray", "torch")]
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        *(kind() for kind in CATALOGUE.values()), d5.metrics.TimeToAccuracy(0.5),
+        d5.metrics.StepLatency(0.99), d5.metrics.Cost(d5.metrics.PriceTable(node_per_hour=0.5)),
+        *cases_of("laboratory", of_contenders),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_criterion_that_a_run_keeps_is_made_again(metric: Metric) -> None:
+    """By `d5ray check`, which judges it by the rows, by `d5ray rerun`, and for a run that goes on."""
+    criterion = Criterion(metric, ">=" if metric.direction == "max" else "<=", 0.5)
+    assert criterion_of(json.loads(json.dumps(criterion.described()))) == criterion
 
 
 @pytest.mark.parametrize("metric", [kind() for kind in CATALOGUE.values()], ids=str)
