@@ -26,6 +26,7 @@ from d5ray.metrics.definitions.balance import Imbalance
 from d5ray.metrics.definitions.families import (
     LastEvaluation,
     MetricOfRows,
+    RateOfSteps,
     TimeOfAStep,
     TotalOfAnAgent,
     evaluation_of,
@@ -45,7 +46,7 @@ from d5ray.metrics.definitions.resources import (
     ProcessPeakMemory,
     ProcessUtilisation,
 )
-from d5ray.metrics.judge.criteria import Metric, RunTables
+from d5ray.metrics.judge.criteria import Metric
 from d5ray.metrics.statistics.estimates import (
     Rows,
     edges_of,
@@ -53,11 +54,8 @@ from d5ray.metrics.statistics.estimates import (
     of_each_run,
     one_by_one,
     over_runs,
-    over_steps,
-    side_by_side,
 )
 from d5ray.metrics.statistics.intervals import Estimate
-from d5ray.metrics.statistics.time_series import Quotient
 from d5ray.names.kits import parts
 
 
@@ -177,34 +175,13 @@ class EvaluationTime(MetricOfRows):
 
 
 @final
-class Throughput(Metric):
-    """Σ samples / Σ time, of all agents together.
+class Throughput(RateOfSteps, name="samples_per_second", work="samples"):
+    """Training samples that all agents together process in a second.
 
-    The time of a step is that of its slowest rank. A ratio of sums, because the mean of rates would count
-    fast steps too often (Hoefler and Belli, SC'15, doi 10.1145/2807591.2807644, rule 3).
+    The time of a step is that of its slowest rank.
     """
 
-    name = "samples_per_second"
-    unit = "1/s"
-    direction = "max"
-    kind = "rate"
     aggregation = "sum of samples over sum of step times"
-    description = "training samples that all agents together process in a second"
-
-    def reads(self) -> tuple[str, ...]:
-        return (SamplesSeen.name, StepTime.name)
-
-    def estimate(self, run: RunTables) -> Estimate:
-        samples, times = Rows(run, SamplesSeen.name, "train"), Rows(run, StepTime.name, "train")
-        for rows, metric in ((samples, SamplesSeen.name), (times, StepTime.name)):
-            if not len(rows):
-                return Estimate(None, reason=rows.why_none(metric))
-        runs, work, seconds = side_by_side(samples, times)
-        if not len(work):
-            return Estimate(None, reason="unavailable: no step has both samples and step_time")
-        if not seconds.any():
-            return Estimate(None, reason="unavailable: the steps took no time")
-        return over_steps(runs, Quotient(work, seconds), "steps")
 
 
 @final

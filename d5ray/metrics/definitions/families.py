@@ -1,14 +1,16 @@
-"""Families of metrics: of rows, the largest or the time of a step, the last evaluation, an agent's total"""
+"""Families of metrics: of rows, the largest or the time of a step, the last evaluation, totals and rates"""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, final
+from typing import ClassVar, Final, final
 
 import numpy as np
 
 from d5ray.metrics.judge.criteria import Metric, RunTables
-from d5ray.metrics.statistics.estimates import Integers, Rows, of_each_run, over_steps
+from d5ray.metrics.statistics.estimates import Floats, Integers, Rows, of_each_run, over_steps, side_by_side
 from d5ray.metrics.statistics.intervals import Estimate
-from d5ray.metrics.statistics.time_series import Quantile
+from d5ray.metrics.statistics.time_series import Quantile, Quotient
+
+STEP_TIME: Final = "step_time"  # the rows of how long each step took
 
 
 class MetricOfRows(Metric, ABC):
@@ -89,6 +91,39 @@ class TotalOfAnAgent(MetricOfRows, ABC):
     def of(self, rows: Rows) -> Estimate:
         new = np.flatnonzero(np.r_[True, (np.diff(rows.run) != 0) | (np.diff(rows.agent) != 0)])
         return of_each_run(rows.run[new], np.add.reduceat(rows.value, new), np.max)
+
+
+class RateOfSteps(Metric, ABC):
+    """The sum of what all agents do in steps, over the sum of the steps' times.
+
+    The time of a step is that of its slowest rank. A ratio of sums, because the mean of rates would count
+    fast steps too often (Hoefler and Belli, SC'15, doi 10.1145/2807591.2807644, rule 3).
+    """
+
+    work: ClassVar[str]  # the rows of what is done
+    unit = "1/s"
+    direction = "max"
+    kind = "rate"
+
+    def reads(self) -> tuple[str, ...]:
+        return (self.work, STEP_TIME)
+
+    @final
+    def estimate(self, run: RunTables) -> Estimate:
+        work, times = Rows(run, self.work, "train"), Rows(run, STEP_TIME, "train")
+        for rows, metric in ((work, self.work), (times, STEP_TIME)):
+            if not len(rows):
+                return Estimate(None, reason=rows.why_none(metric))
+        runs, done, seconds = side_by_side(work, times)
+        if not len(done):
+            return Estimate(None, reason=f"unavailable: no step has both {self.work} and {STEP_TIME}")
+        if not seconds.any():
+            return Estimate(None, reason="unavailable: the steps took no time")
+        return self.rate(run, runs, done, seconds)
+
+    def rate(self, run: RunTables, runs: Integers, done: Floats, seconds: Floats) -> Estimate:
+        """The estimate, of what was done in each step and the seconds that it took."""
+        return over_steps(runs, Quotient(done, seconds), "steps")
 
 
 def evaluation_of(rows: Rows) -> Integers:

@@ -1,13 +1,12 @@
 """Metrics of how much of a language model is trained: tokens a second, and the share of the peak it takes"""
 
-from abc import ABC, abstractmethod
-from typing import ClassVar, Final, final
+from typing import Final, final
 
 import numpy as np
 
-from d5ray.metrics.definitions.catalogue import StepTime
-from d5ray.metrics.judge.criteria import Metric, RunTables
-from d5ray.metrics.statistics.estimates import Floats, Integers, Rows, over_steps, side_by_side
+from d5ray.metrics.definitions.families import RateOfSteps
+from d5ray.metrics.judge.criteria import RunTables
+from d5ray.metrics.statistics.estimates import Floats, Integers, Rows, over_steps
 from d5ray.metrics.statistics.intervals import Estimate
 from d5ray.metrics.statistics.time_series import Quotient
 
@@ -16,47 +15,14 @@ MODEL_FLOPS: Final = "model_flops"
 PEAK: Final = "agent_peak_flop_rate"
 
 
-class RateOfSteps(Metric, ABC):
-    """The sum of what all agents do in steps, over the sum of the steps' times.
-
-    The time of a step is that of its slowest rank. A ratio of sums, as `Throughput` is.
-    """
-
-    work: ClassVar[str]  # the rows of what is done
-    direction = "max"
-
-    def reads(self) -> tuple[str, ...]:
-        return (self.work, StepTime.name)
-
-    @final
-    def estimate(self, run: RunTables) -> Estimate:
-        work, times = Rows(run, self.work, "train"), Rows(run, StepTime.name, "train")
-        for rows, metric in ((work, self.work), (times, StepTime.name)):
-            if not len(rows):
-                return Estimate(None, reason=rows.why_none(metric))
-        runs, done, seconds = side_by_side(work, times)
-        if not len(done) or not seconds.any():
-            return Estimate(None, reason=f"unavailable: no step has both {self.work} and a time")
-        return self.rate(run, runs, done, seconds)
-
-    @abstractmethod
-    def rate(self, run: RunTables, runs: Integers, done: Floats, seconds: Floats) -> Estimate:
-        """The estimate, of what was done in each step and the seconds that it took."""
-
-
 @final
 class TokensPerSecond(RateOfSteps):
     """The tokens that all agents train together in a second, from the rows of `MeasureUtilisation`."""
 
     name = "tokens_per_second"
-    unit = "1/s"
-    kind = "rate"
     aggregation = "sum of tokens over sum of step times"
     description = "labels that all agents together train in a second, those that a loss ignores left out"
     work = TOKENS
-
-    def rate(self, run: RunTables, runs: Integers, done: Floats, seconds: Floats) -> Estimate:
-        return over_steps(runs, Quotient(done, seconds), "steps")
 
 
 @final
@@ -71,7 +37,6 @@ class ModelFlopUtilisation(RateOfSteps):
 
     name = "model_flop_utilisation"
     unit = "1"
-    kind = "rate"
     aggregation = "sum of the model's operations over sum of step times and over the sum of the agents' peaks"
     description = "operations that the model needs, over those that the measured peaks of its agents allow"
     work = MODEL_FLOPS
