@@ -1,26 +1,13 @@
-"""A run in a few figures, and several side by side"""
+"""A run in a few figures"""
 
-from collections.abc import Sequence
 from typing import Any
-
-import pyarrow as pa
 
 from d5ray.metrics.views.time_series import extent
 from d5ray.metrics.views.view import RunView
 
-FIGURES = pa.schema(
-    [
-        ("run", pa.utf8()), ("status", pa.utf8()), ("verdict", pa.utf8()), ("recipe", pa.utf8()),
-        ("recipe_hash", pa.utf8()), ("seed", pa.int64()), ("agents", pa.int32()), ("steps", pa.int64()),
-        ("seconds", pa.float64()), ("rows", pa.int64()), ("loss", pa.float64()),
-        ("test_accuracy", pa.float64()), ("validation_accuracy", pa.float64()), ("step_time", pa.float64()),
-        ("samples_per_second", pa.float64()), ("bytes_sent", pa.float64()),
-    ]
-)  # fmt: skip
-
 
 def figures(view: RunView) -> dict[str, Any]:
-    """The row of `FIGURES` for a run, as it is now; None where something was not measured.
+    """The figures of a run by name, as it is now; None where something was not measured.
 
     seconds: from the first row to the last. loss: the mean over agents at their last steps. test_accuracy,
     validation_accuracy: the worst agent's at the last evaluation. step_time: the median over steps and
@@ -73,8 +60,3 @@ def _worst(view: RunView, metric: str) -> Any:
         "GROUP BY step ORDER BY step DESC",
         metric=metric,
     ).get("value")
-
-
-def side_by_side(views: Sequence[RunView]) -> pa.Table:
-    """A row of `FIGURES` for each of several runs. Equal `recipe_hash`es: their FIXED parts are the same."""
-    return pa.Table.from_pylist([figures(view) for view in views], schema=FIGURES)
