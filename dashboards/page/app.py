@@ -7,11 +7,11 @@ from urllib.parse import parse_qs, quote
 from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from d5ray.dashboards.page import blocks, drawings, guard, live, samples, sections, sql, tables
+from d5ray.dashboards.page import blocks, guard, live, sections, sql, tables
 from d5ray.dashboards.page.charts import ChartOptions
 from d5ray.dashboards.page.runs import OpenRun, Runs
 from d5ray.errors import D5Error
-from d5ray.metrics.views import samples as rows
+from d5ray.metrics.views import samples
 from d5ray.metrics.views.run_labels import besides, in_words
 
 FOLLOW_MS = 1000  # between two looks for new rows
@@ -158,7 +158,7 @@ def _draw(app: Dash, place: _Place) -> None:
     ) -> Any:  # fmt: skip
         name, cause, bounds = chart["name"], ctx.triggered_id, drawn["bounds"]
         plotted = isinstance(cause, dict) and "type" in cause
-        if plotted and name not in drawings.STILL and (zoomed := _zoomed(moved)) is not None:
+        if plotted and name not in blocks.STILL and (zoomed := _zoomed(moved)) is not None:
             plotted, bounds = False, zoomed or None
         elif isinstance(cause, dict) and cause.get("choice") == blocks.OVER:
             bounds = None
@@ -167,7 +167,7 @@ def _draw(app: Dash, place: _Place) -> None:
             # A plot that stands there says so, and Dash drops what is still being made of a choice before.
             if plotted and look.chosen == drawn["chosen"]:
                 raise PreventUpdate
-            figure = drawings.drawn(name, place.open_run(search), look)
+            figure = blocks.drawn(name, place.open_run(search), look)
         except D5Error:
             raise PreventUpdate from None
         return figure, {"bounds": bounds, "chosen": look.chosen}
@@ -201,9 +201,9 @@ def _browse(app: Dash, place: _Place) -> None:
         last: int | None, _newer: int, _older: int, number: int, search: str | None,
     ) -> Any:  # fmt: skip
         number = {"newer": max(0, number - 1), "older": number + 1}.get(str(ctx.triggered_id), 0)
-        chosen = rows.Filter(metric, rank, phase, text or "", first, last)
+        chosen = samples.Filter(metric, rank, phase, text or "", first, last)
         try:
-            found = samples.listed(place.open_run(search), chosen, number)
+            found = tables.of_samples(place.open_run(search), chosen, number)
         except D5Error as error:
             return _error(str(error)), "", 0
         if found is None:

@@ -1,6 +1,5 @@
 """The charts of several runs side by side"""
 
-from collections.abc import Sequence
 from typing import Any
 
 from d5ray.dashboards.page.chart_style import COLOURS, axis, empty, figure, plain
@@ -32,11 +31,6 @@ def throughput(shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
         table = run.ask(time_series.throughput, **look.bounds)
         traces.append(_line(run.name, number, table["x"].to_pylist(), table["rate"].to_pylist()))
     return _figure(traces, look, "throughput [samples/s]")
-
-
-def rows(shown: OpenRun, others: Sequence[OpenRun]) -> list[dict[str, Any]]:
-    """A row of figures for each run."""
-    return [dict(run.ask(key_figures.figures)) for run in (shown, *others)]
 
 
 def _curves(shown: OpenRun, look: ChartOptions, metric: str, scale: float, title: str) -> dict[str, Any]:

@@ -1,16 +1,23 @@
-"""Building blocks of the views: panels with a chart, and choices"""
+"""Building blocks of the views: panels with a chart, all charts by name, and choices"""
 
 from typing import Any, Literal
 
 from dash import dcc, html
 
-from d5ray.dashboards.page import drawings
-from d5ray.dashboards.page.chart_style import CONFIG
+from d5ray.dashboards.page import beside, charts, timeline, topology
+from d5ray.dashboards.page.chart_style import CONFIG, empty
 from d5ray.dashboards.page.charts import ChartOptions
 from d5ray.dashboards.page.runs import OpenRun
+from d5ray.errors import D5Error
 
 Component = Any
 OVER = "over"
+CHARTS: dict[str, charts.Draw] = charts.CHARTS | {
+    "graph": topology.graph, "timeline": timeline.timeline, "happened": timeline.happened,
+    "beside_loss": beside.loss, "beside_accuracy": beside.accuracy, "beside_step_time": beside.step_time,
+    "beside_throughput": beside.throughput,
+}  # fmt: skip
+STILL = ("parts_of_agents", "staleness", "graph")  # charts that are not zoomed
 
 
 def panel(
@@ -28,14 +35,22 @@ def panel(
     look = look or ChartOptions()
     graph = dcc.Graph(
         id={"type": "chart", "name": name},
-        figure=drawings.drawn(name, shown, look),
+        figure=drawn(name, shown, look),
         config=CONFIG,
         style={"height": f"{height}px" if height else "var(--tall)" if tall else "var(--chart)"},
     )
-    drawn = dcc.Store(id={"type": "drawn", "name": name}, data={"bounds": None, "chosen": look.chosen})
+    store = dcc.Store(id={"type": "drawn", "name": name}, data={"bounds": None, "chosen": look.chosen})
     marked: dict[str, Any] = {"data-chart": name}
     head = html.Div([html.H2(title), html.Span(about, className="faint")], className="head")
-    return html.Section([head, control, graph, drawn], className="panel", **marked)  # fmt: skip
+    return html.Section([head, control, graph, store], className="panel", **marked)  # fmt: skip
+
+
+def drawn(name: str, shown: OpenRun, look: ChartOptions) -> dict[str, Any]:
+    """A chart, or why there is none."""
+    try:
+        return CHARTS[name](shown, look)
+    except D5Error as error:
+        return empty(str(error))
 
 
 def over() -> Component:

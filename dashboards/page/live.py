@@ -6,7 +6,7 @@ from typing import Any
 from dash import html
 
 from d5ray.dashboards.numbers import number, size
-from d5ray.dashboards.page import beside, tables, topology
+from d5ray.dashboards.page import tables, topology
 from d5ray.dashboards.page.charts import ChartOptions
 from d5ray.dashboards.page.runs import OpenRun
 from d5ray.metrics.judge.comparable import incomparable
@@ -71,8 +71,9 @@ def _events(shown: OpenRun, look: ChartOptions) -> Component:
 
 
 def _beside(shown: OpenRun, look: ChartOptions) -> Component:
-    rows = beside.rows(shown, look.others)
-    described = [shown.view.row, *(other.view.row for other in look.others)]
+    runs = (shown, *look.others)
+    rows = [dict(run.ask(key_figures.figures)) for run in runs]
+    described = [run.view.row for run in runs]
     for at, (row, other) in enumerate(zip(rows, besides(described), strict=True)):
         told = ", ".join(filter(None, (in_words(described[at]), other)))
         row["word"] = row["verdict"] or row["status"]
@@ -89,7 +90,7 @@ def _beside(shown: OpenRun, look: ChartOptions) -> Component:
         "steps": "steps", "took": "time", "loss": "mean loss", "accuracy": "worst accuracy [%]",
         "ms": "median step [ms]", "rate": "mean samples/s", "sent": "sent by all",
     }  # fmt: skip
-    reasons = incomparable([shown.view.run, *(other.view.run for other in look.others)])
+    reasons = incomparable([run.view.run for run in runs])
     if reasons:
         note = f"They cannot be compared, since these differ: {'; '.join(reasons)}."
     elif any(row["recipe_hash"] for row in rows):

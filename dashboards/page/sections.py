@@ -6,13 +6,12 @@ from urllib.parse import quote
 
 from dash import dcc, html
 
-from d5ray.dashboards.page import samples, timeline, topology
+from d5ray.dashboards.page import tables, timeline, topology
 from d5ray.dashboards.page.blocks import choice, dropdown, field, over, panel, radio, select
 from d5ray.dashboards.page.charts import ChartOptions
 from d5ray.dashboards.page.live import live
 from d5ray.dashboards.page.runs import OpenRun, Runs
-from d5ray.metrics.views import communication, time_series
-from d5ray.metrics.views import samples as rows
+from d5ray.metrics.views import communication, samples, time_series
 from d5ray.metrics.views.run_labels import in_words
 
 Component = Any
@@ -155,8 +154,8 @@ def compare(runs: Runs, shown: OpenRun) -> list[Component]:
 
 def data(runs: Runs, shown: OpenRun) -> list[Component]:
     """The rows themselves: filtered, and by SQL."""
-    words = {name: shown.ask(rows.distinct, column=name) for name in ("metric", "rank", "phase")}
-    first, told = samples.listed(shown, rows.Filter(), 0) or (None, "")
+    words = {name: shown.ask(samples.distinct, column=name) for name in ("metric", "rank", "phase")}
+    first, told = tables.of_samples(shown, samples.Filter(), 0) or (None, "")
     return [
         html.Section(
             [

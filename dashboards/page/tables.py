@@ -3,18 +3,21 @@
 import datetime
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from dash import html
 
 from d5ray.dashboards.numbers import number, size
+from d5ray.dashboards.page.runs import OpenRun
 from d5ray.display.visible_text import one_line
 from d5ray.metrics.judge.criteria import Verdict
+from d5ray.metrics.views import samples
 from d5ray.metrics.views.verdicts import estimators
 
 Component = Any
 MOST_TEXT = 300  # characters of a cell
+TITLES: Final = {"t_wall": "time (UTC)"}  # of columns of samples that are called otherwise
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], **more: Any) -> Component:
@@ -34,6 +37,17 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], **more:
 def of_arrow(found: pa.Table) -> Component:
     """An answer to a query."""
     return table(found.to_pylist(), {name: name for name in found.schema.names}, tabIndex=0)
+
+
+def of_samples(shown: OpenRun, chosen: samples.Filter, number: int) -> tuple[Component, str] | None:
+    """The number-th page of the rows that fit, and which of how many they are; None after the last page."""
+    known = shown.ask(samples.span, chosen=chosen)
+    found = samples.page(shown.view, chosen, number, known)
+    if not found.num_rows and number:
+        return None
+    begin, total = number * samples.PAGE_ROWS, known["n"]
+    told = f"{begin + 1:,} to {begin + found.num_rows:,} of {total:,}" if total else "no rows fit"
+    return table(found.to_pylist(), {name: TITLES.get(name, name) for name in samples.COLUMNS}), told
 
 
 def verdicts(found: pa.Table, known: Sequence[Mapping[str, Any]] = ()) -> Component:
