@@ -132,7 +132,7 @@ class RunActors:
     def _sink(self) -> AggregatorSink:
         """The sink of an actor's rows. It is patient with an aggregator that is stuck, and then restored."""
         experiment = self._experiment
-        seconds = experiment.timeout_seconds + experiment.stuck_seconds + SINK_SECONDS
+        seconds = experiment.timeout_seconds + experiment.faults.stuck_seconds + SINK_SECONDS
         return AggregatorSink(self.aggregator, ACTOR_NAME, self._plan.run_id, seconds)
 
     def exporter(self, role: str, rank: object = "") -> MetricsExporter:

@@ -20,6 +20,7 @@ from d5ray.checks import (
 )
 from d5ray.distributed.communicators.backends import check_backend
 from d5ray.distributed.group.late_agents import Late, check_joining, check_late
+from d5ray.distributed.group.policies import Elasticity, FaultPolicy
 from d5ray.distributed.model_parallelism import ModelParallelism, sized
 from d5ray.distributed.optimizers.allreduce import AllreduceSGD
 from d5ray.distributed.optimizers.exchange import ExchangeVia
@@ -36,7 +37,8 @@ from d5ray.frameworks.executor_options import ExecutorOptions, device_of
 from d5ray.frameworks.jax.by_value import PackedModel
 from d5ray.frameworks.torch import from_model, tie_parameters, ties_of_parameters
 from d5ray.frameworks.torch.given_optimizers import as_optimizer
-from d5ray.identity.canonical import LATER, canonical, digest, values_of_fields
+from d5ray.identity.canonical import canonical, digest
+from d5ray.identity.fields import LATER, PART, fields_of, gathered, values_of_fields, with_former_names
 from d5ray.names.renamed import RenamedAttribute
 from d5ray.networks.device import MOST_DEVICES, Device, as_device
 from d5ray.networks.executors.executor import Executor
@@ -60,12 +62,7 @@ from d5ray.training.stragglers import StragglerDelay, StragglerModel, check_stra
 from d5ray.training.transformations.composition import check_transformations, shape_after
 from d5ray.training.transformations.transformation import Transformation
 
-ON_FAILURE = ("stop", "continue", "restart", "replace")
-ORPHANS = ("left_out", "taken_over")
-KEEP_BATCH = ("agent", "global")
-SCALE_RATE = ("none", "linear", "sqrt")
 SAVE_MODEL = ("agent", "mean", "servers", "no")
-CHOICES = {"on_failure": ON_FAILURE, "orphans": ORPHANS, "keep_batch": KEEP_BATCH, "scale_rate": SCALE_RATE}
 LONGEST_NAME = 100  # characters, which begin the name of a run's folder
 MOST_CPUS = 4097  # excluded: no machine has as many
 MOST_GPUS = MOST_DEVICES + 1  # excluded
@@ -83,6 +80,8 @@ KINDS: dict[str, tuple[Any, str]] = {
     "train_sampler": (Sampler, "a Sampler such as ShuffleSampler()"),
     "loss": (Loss, "a Loss such as SoftmaxCrossEntropyLoss(), or a function of (output, labels)"),
     "communicator": (str, "the name of a communicator such as 'socket'"),
+    "faults": (FaultPolicy, "a FaultPolicy(on_failure='continue'); a plan is for simulate(…, faults=…)"),
+    "elastic": (Elasticity, "an Elasticity such as Elasticity(late=Late(agent=3, seconds=5))"),
     "model_kwargs": (Mapping, "a dictionary"),
     "dataset_kwargs": (Mapping, "a dictionary"),
     "executor_kwargs": (Mapping, "a dictionary"),
@@ -125,6 +124,7 @@ HINTS = {  # instead of what other libraries take
         ("callback callbacks hooks", "they are events=(…)"),
         ("accumulate_grad_batches gradient_accumulation_steps", "it is accumulate=4"),
         ("mixed_precision amp bf16 fp16 dtype", "it is precision='bfloat16'"),
+        ("faults elastic", "its fields are keys of their own, such as on_failure, min_agents, keep_batch"),
     )
     for name in names.split()
 }
@@ -134,6 +134,7 @@ LOOKS = {  # seconds between two, in words and in numbers, where there are any; 
 }
 
 
+@with_former_names
 @dataclass(frozen=True)
 class Experiment:
     """A training as data: model, data set, update rule, agents. Wrong values raise `ConfigurationError`.
@@ -189,22 +190,10 @@ class Experiment:
                    With a fraction several agents share a GPU, for which NCCL must be 2.30 or newer
     timeout_seconds bound on every wait of an agent for another
 
-    Faults, failure detector, elasticity, stragglers:
+    Faults, elasticity, stragglers:
 
-    on_failure     when an agent dies: 'stop' the run, 'continue' without it, 'restart' it while all wait, or
-                   'replace' it: the others train on while another starts
-    min_agents     with fewer agents the run ends; if replacements are starting, the others wait for them
-    max_failures   deaths that a run survives, of agents and servers together; -1: any number
-    stuck_seconds  an agent without progress for so long while others wait for it counts as dead, and so does
-                   a server that does not answer; 0: never
-    heartbeat_seconds  an agent without a heartbeat for so long is reported in an event
-    keep_batch     when the number of agents changes: the batch of an 'agent' stays, or the 'global' batch, of
-                   which fewer agents take larger shares
-    scale_rate     learning rate at a global batch B, planned B₀: 'none' (η), 'linear' (η B / B₀,
-                   Goyal et al., arXiv:1706.02677) or 'sqrt' (η √(B / B₀), Krizhevsky, arXiv:1404.5997)
-    orphans        with 'continue' the samples of a dead agent: 'left_out', or 'taken_over' by the others: as
-                   soon as they form a new group, or from the next epoch on if they need none
-    late           agents that join later, such as `(Late(agent=3, seconds=5),)`
+    faults         what the run does about agents that die or hang: `FaultPolicy(on_failure="replace")`
+    elastic        agents that join later, batch and learning rate when their number changes: `Elasticity(…)`
     slow           stragglers by plan, such as `(Slowdown(agent=3, factor=4),)`
 
     Observation:
@@ -256,15 +245,8 @@ class Experiment:
     gpus_per_agent: float | None = field(default=None, metadata=LATER)
     timeout_seconds: float = 120.0
     # agents that are gone, stuck, late or slow
-    on_failure: str = "stop"
-    min_agents: int = field(default=1, metadata=LATER)
-    max_failures: int = field(default=-1, metadata=LATER)
-    stuck_seconds: float = field(default=60.0, metadata=LATER)
-    heartbeat_seconds: float = field(default=5.0, metadata=LATER)
-    keep_batch: str = field(default="agent", metadata=LATER)
-    scale_rate: str = field(default="none", metadata=LATER)
-    orphans: str = "left_out"
-    late: tuple[Late, ...] | Late = ()
+    faults: FaultPolicy = field(default_factory=FaultPolicy, metadata=PART)
+    elastic: Elasticity = field(default_factory=Elasticity, metadata=PART)
     slow: tuple[StragglerModel, ...] | StragglerModel = ()
     # observation
     events: tuple[Event, ...] | Event = ()
@@ -285,7 +267,8 @@ class Experiment:
 
     def __new__(cls, *_: object, **given: object) -> "Experiment":
         """Names what users of other libraries write first."""
-        check_keywords(cls, given, HINTS)
+        known = {each.name for each in fields_of(cls)}
+        check_keywords(cls, {name: each for name, each in given.items() if name not in known}, HINTS)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -314,7 +297,7 @@ class Experiment:
 
     def __setstate__(self, values: dict[str, Any]) -> None:
         ties = values.pop("ties", None)
-        self.__dict__.update(values)
+        self.__dict__.update(gathered(type(self), values))
         if ties is not None:
             tie_parameters(*ties)
         if isinstance(self.model, PackedModel):
@@ -384,18 +367,15 @@ class Experiment:
 
     def _check_faults(self) -> None:
         distributed, agents = self.distributed_optimizer, self.agents or 1
-        for name, choices in CHOICES.items():
-            check_choice(name, getattr(self, name), choices)
-        check_count("min_agents", self.min_agents, 1, agents)
-        check_count("max_failures", self.max_failures, -1)
-        check_number("stuck_seconds", self.stuck_seconds, low=0.0, low_included=True)
-        check_number("heartbeat_seconds", self.heartbeat_seconds, low=0.1, low_included=True)
-        self._put(slow=check_stragglers(self.slow, agents), late=check_late(self.late, agents))
+        check_count("min_agents", self.faults.min_agents, 1, agents)
+        check_late(self.elastic.late, agents)
+        self._put(slow=check_stragglers(self.slow, agents))
         groups = 1 if self.resolved_servers is None else self.resolved_servers.servers.groups
         check_joining(self.late_agents, distributed, agents, groups)
         if self.mesh is not None:
             self.mesh.check(self)
-        if self.on_failure in ("restart", "replace") and ExchangeVia.SHARED_MEMORY in distributed.exchange:
+        shares_memory = ExchangeVia.SHARED_MEMORY in distributed.exchange
+        if shares_memory and self.faults.on_failure in ("restart", "replace"):
             raise ConfigurationError(
                 f"{distributed!r} keeps its parameters in the memory of its agents, which an agent that "
                 "is started again cannot join: take on_failure='continue' or 'stop'"
@@ -436,7 +416,7 @@ class Experiment:
     @property
     def late_agents(self) -> dict[int, Late]:
         """The late agents, by rank."""
-        return {late.agent: late for late in check_late(self.late, self.agents or 1)}
+        return {late.agent: late for late in check_late(self.elastic.late)}
 
     @property
     def replicas(self) -> int:
@@ -452,7 +432,8 @@ class Experiment:
     @property
     def leaves_samples_out(self) -> bool:
         """True if nobody takes the samples of an agent that has died; each keeps its own piece of a step."""
-        return (self.on_failure, self.orphans, self.keep_batch) == ("continue", "left_out", "agent")
+        policy = self.faults.on_failure, self.faults.orphans, self.elastic.keep_batch
+        return policy == ("continue", "left_out", "agent")
 
     @property
     def distributed_optimizer(self) -> DistributedOptimizer:
@@ -586,8 +567,16 @@ class Experiment:
             described = {name: canonical(value) for name, value in values.items()}
         return {name: described[name] for name in values}
 
+    @classmethod
+    def from_values(cls, **values: Any) -> "Experiment":
+        """An experiment of values named as in `describe()`: those of `faults` and the like by their own."""
+        return cls(**gathered(cls, values))
+
     def with_values(self, **changes: Any) -> "Experiment":
-        """A copy with other values; a new topology brings its agents, new agents keep a complete topology."""
+        """A copy with other values, named as for `from_values`.
+
+        A new topology brings its agents, new agents keep a complete topology.
+        """
         sizes = changes.keys() & {"agents", "mesh"}
         if sizes and "topology" not in changes and isinstance(self.topology, Complete):
             changes["topology"] = None
@@ -595,4 +584,4 @@ class Experiment:
             changes.setdefault("agents", None)
         if changes.get("topology") is not None:
             changes.setdefault("agents", None)
-        return replace(self, **changes)
+        return replace(self, **gathered(type(self), changes, vars(self)))

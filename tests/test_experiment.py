@@ -21,7 +21,7 @@ from d5ray.distributed.topologies.topology import Complete, Ring, Topology
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
-from d5ray.identity.canonical import LATER
+from d5ray.identity.fields import LATER, fields_of
 from d5ray.networks.device import CPUDevice
 from d5ray.networks.executors.executor import Executor
 from d5ray.operators.loss import Loss
@@ -81,7 +81,7 @@ def experiment(**values: Any) -> Experiment:
     given: dict[str, Any] = {"model": "lenet", "dataset": "digits", "optimizer": Momentum(0.1, 0.9)}
     if isinstance(values.get("dataset"), Dataset):
         given["batch_size"] = 4
-    return Experiment(**given | values)
+    return Experiment.from_values(**given | values)
 
 
 def dataset(pixel: float = 0.0, name: str = "mine") -> Dataset:
@@ -152,7 +152,7 @@ def test_equal_experiments_compare_and_hash_equal(make: Callable[[], Experiment]
 def test_describe_is_a_row_of_json_with_every_field() -> None:
     """The values are those of the experiment, in its own order; later fields where they have another."""
     described = experiment(topology=Ring(4), timeout_seconds=5.0).describe()
-    assert list(described) == [field.name for field in fields(Experiment) if field.metadata != LATER]
+    assert list(described) == [field.name for field in fields_of(Experiment) if field.metadata != LATER]
     assert experiment(min_agents=2).describe() == experiment().describe() | {"min_agents": 2}
     ring = {"class": "d5ray.distributed.topology.Ring", "agents": 4, "mixing": None}
     assert described["topology"] == ring
@@ -197,10 +197,10 @@ OTHER_VALUES: dict[str, object] = {
     "max_failures": 20,
     "stuck_seconds": 30.0,
     "heartbeat_seconds": 2.0,
-    "keep_batch": "global",
-    "scale_rate": "linear",
     "orphans": "taken_over",
     "late": (Late(agent=1, seconds=5),),
+    "keep_batch": "global",
+    "scale_rate": "linear",
     "slow": (Slowdown(agent=1, factor=4),),
     "events": (StopAfterSteps(5),),
     "evaluate": False,
@@ -218,7 +218,7 @@ WITH: dict[str, dict[str, Any]] = {  # what a value goes with
 
 def test_the_table_of_other_values_has_every_field() -> None:
     """A new field of Experiment needs a line above; the name is the one that does not count."""
-    names = [field.name for field in fields(Experiment)]
+    names = [field.name for field in fields_of(Experiment)]
     assert [*OTHER_VALUES, "name"] == [name for name in names if name != "mesh" or there("parallel")]
 
 
@@ -376,6 +376,9 @@ WRONG: list[Wrong] = [  # what is given, and the remedy that the message has bes
     ({"keep_batch": "all"}, "'agent', 'global'"),
     ({"scale_rate": "square"}, "'none', 'linear', 'sqrt'"),
     ({"orphans": None}, "'left_out', 'taken_over'"),
+    ({"faults": "continue"}, "a FaultPolicy(on_failure='continue')"),
+    ({"faults": d5.Faults().kill(agent=1, at_step=3)}, "a plan is for simulate(…, faults=…)"),
+    ({"elastic": Late(1, 5)}, "Elasticity(late=Late(agent=3, seconds=5))"),
     ({"transformations": "flip"}, "a tuple such as (Crop(32, padding=4)"),
     ({"transformations": (RandomFlip,)}, "such as RandomFlip()"),
     ({"transformations": Crop(3), "dataset": dataset()}, "make it smaller, or the padding larger"),
@@ -394,7 +397,9 @@ WRONG: list[Wrong] = [  # what is given, and the remedy that the message has bes
 
 def test_the_table_of_wrong_values_has_every_field() -> None:
     """A new field of Experiment needs a wrong value above."""
-    assert {key for given, _ in WRONG for key in given} == {field.name for field in fields(Experiment)}
+    assert {key for given, _ in WRONG for key in given} == {
+        field.name for field in (*fields(Experiment), *fields_of(Experiment))
+    }
 
 
 @pytest.mark.every_case

@@ -45,7 +45,7 @@ def experiment(rule: d5.DistributedOptimizer, **changes: Any) -> Experiment:
         "batch_size": 16, "seed": 3, "timeout_seconds": 30.0, "evaluate": False, "warmup_steps": 0,
         "late": d5.faults.Late(agent=3, seconds=COMES),
     }  # fmt: skip
-    return Experiment(**(values | changes))
+    return Experiment.from_values(**(values | changes))
 
 
 def simulated(wanted: Experiment) -> SimulatedGroup:

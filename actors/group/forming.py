@@ -45,8 +45,8 @@ class Forming:
         experiment = plan.experiment
         self._members, self._newcomers, self._replicas = members, newcomers, members.replicas
         self._note, self._note_death = note, note_death
-        self._restarts = experiment.on_failure == "restart"
-        self._replaces = experiment.on_failure == "replace"
+        self._restarts = experiment.faults.on_failure == "restart"
+        self._replaces = experiment.faults.on_failure == "replace"
         self._leaves_out = experiment.leaves_samples_out
         self._sharers = list(range(experiment.replicas))  # whose pieces a step has
         self.holds: float | None = None
@@ -139,7 +139,7 @@ class Forming:
                 dying = members.present
             if again := self._started(dying):
                 return Formed(died=again)
-        if len(members.present) < self._experiment.min_agents:
+        if len(members.present) < self._experiment.faults.min_agents:
             self._wait_for_more()
             return None
         if anew or not self._leaves_out:
@@ -172,7 +172,7 @@ class Forming:
 
     def _wait_for_more(self) -> None:
         """Let survivors that are too few wait for newcomers; `AgentError` where none will come."""
-        left, least = len(self._members.present), self._experiment.min_agents
+        left, least = len(self._members.present), self._experiment.faults.min_agents
         if self._replaces:
             self._begin(self._members.gone)
         if not self._newcomers.coming:
@@ -193,7 +193,7 @@ class Forming:
     def _share_from(self, formed: Formed, calls: TrainCalls) -> None:
         """Take over where the data goes on, and how many steps it is to the end of the same epoch."""
         planned = self._experiment.replicas
-        agents = planned if self._experiment.keep_batch == "global" else len(self._sharers)
+        agents = planned if self._experiment.elastic.keep_batch == "global" else len(self._sharers)
         self.epochs = replace(self.epochs, agents=agents, since=formed.point.place)
         if calls.until is not None:
             calls.last = self.epochs.reached(calls.until)

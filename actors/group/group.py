@@ -22,7 +22,6 @@ from d5ray.actors.group.faults import Injector, finder
 from d5ray.actors.group.last_calls import LastCalls
 from d5ray.actors.group.loading import Loading
 from d5ray.actors.group.models import Models
-from d5ray.actors.group.models_of_agents import asked, asking
 from d5ray.actors.group.progress_bar import Bar
 from d5ray.actors.group.progress_watch import ProgressWatch
 from d5ray.actors.group.recovery import Recovery
@@ -90,7 +89,7 @@ class TrainingGroup(TrainingRun):
             self.folder,
             self._actors.another_aggregator,
             experiment.timeout_seconds,
-            experiment.stuck_seconds,
+            experiment.faults.stuck_seconds,
             plan.clock,
         )
         self._monitors = Monitors(self._actors, self.aggregator, experiment.monitor_seconds)
@@ -123,7 +122,7 @@ class TrainingGroup(TrainingRun):
         self._recovery = Recovery(self._plan, members, note, self._end_actor)
         self._progress = ProgressWatch(self._plan, members, self.aggregator.note)
         self._last = LastCalls(
-            experiment.stuck_seconds, self._progress, self._servers, self._kill, self.aggregator.note
+            experiment.faults.stuck_seconds, self._progress, self._servers, self._kill, self.aggregator.note
         )
         preparing = members.make()
         dataset = loading.dataset.result()
@@ -215,12 +214,12 @@ class TrainingGroup(TrainingRun):
 
     def _asked(self, ranks: Collection[int], of_servers: bool) -> dict[int, ModelState]:
         agents = {rank: self.agents[rank] for rank in ranks}
-        return asked(agents, of_servers, self.experiment.timeout_seconds)
+        return _models_of(agents, of_servers, self.experiment.timeout_seconds)
 
     def _asked_last(self, ranks: Collection[int], of_servers: bool) -> dict[int, ModelState]:
         """The same when the training is over: an agent that is stuck then is found."""
         kept: dict[int, ModelState] = {}
-        calls = asking({rank: self.agents[rank] for rank in ranks}, of_servers)
+        calls = _asking({rank: self.agents[rank] for rank in ranks}, of_servers)
         dead = self._last.of_agents(kept, calls, "give its model", self.experiment.timeout_seconds)
         if dead:
             raise AgentError(next(iter(dead.values())))
@@ -465,3 +464,17 @@ class TrainingGroup(TrainingRun):
         except RayLost:
             session.abandon() if interrupted else session.shutdown()
         self._coordinator.close()
+
+
+def _models_of(agents: Mapping[int, Any], of_servers: bool, seconds: float) -> dict[int, ModelState]:
+    """The models of these actors by rank, also while they train; seconds: for a step to end."""
+    calls = _asking(agents, of_servers)
+    return dict(zip(calls, get(list(calls.values()), seconds + CALL_SECONDS, "give its model"), strict=True))
+
+
+def _asking(agents: Mapping[int, Any], of_servers: bool) -> dict[int, Any]:
+    """References to the models of these actors, by rank."""
+    return {
+        rank: agent.model_state.options(concurrency_group="model").remote(of_servers=of_servers)
+        for rank, agent in agents.items()
+    }

@@ -68,7 +68,7 @@ class ProgressWatch:
 
     def __init__(self, plan: RunPlan, members: AgentRoster, note: Callable[..., None]) -> None:
         experiment = plan.experiment
-        self._stuck, self._silent = experiment.stuck_seconds, experiment.heartbeat_seconds
+        self._stuck, self._silent = experiment.faults.stuck_seconds, experiment.faults.heartbeat_seconds
         self._timeout = experiment.timeout_seconds
         self._members, self._note = members, note
         self._seen: dict[tuple[int, int], _Seen] = {}  # by rank and attempt

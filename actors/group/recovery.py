@@ -44,11 +44,11 @@ class Recovery:
         self, plan: RunPlan, members: AgentRoster, note: Callable[..., None], end: Callable[[int], None]
     ) -> None:
         self._run_id = plan.run_id
-        self._policy = plan.experiment.on_failure
+        self._policy = plan.experiment.faults.on_failure
         self._rule = plan.experiment.distributed_optimizer
         self._one_sided = self._rule.one_sided
         self._members, self._note, self._end = members, note, end
-        self._most_failures = plan.experiment.max_failures
+        self._most_failures = plan.experiment.faults.max_failures
         self._most_in_vain = DEATHS_PER_AGENT * (len(members.agents) + 1)
         self._failures = self._in_vain = 0  # deaths, and those since somebody did a further step
         self._furthest = 0

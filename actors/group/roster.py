@@ -190,7 +190,7 @@ class AgentRoster:
         replicas, left = self.replicas, self.present
         if not left:
             raise AgentError(f"TrainingAgent(rank={rank}) died, the last one: no agent is left to go on")
-        if len(left) < (least := self._experiment.min_agents):
+        if len(left) < (least := self._experiment.faults.min_agents):
             raise AgentError(
                 f"TrainingAgent(rank={rank}) died: {len(left)} of {len(self.agents)} agents are left, and "
                 f"min_agents is {least}: set a smaller min_agents, or on_failure='restart'"

@@ -44,7 +44,7 @@ class TrainCalls:
         self._members, self.last = members, last
         self.until: Position | None = None
         self._watch, self._kill, self._note = watch, kill, note
-        self._patience = plan.experiment.stuck_seconds or plan.experiment.timeout_seconds
+        self._patience = plan.experiment.faults.stuck_seconds or plan.experiment.timeout_seconds
         self._stuck: dict[int, str] = {}  # why agents were killed, by rank
         self._has_idle_rounds = plan.experiment.distributed_optimizer.has_idle_rounds
         several = plan.experiment.agents_per_replica > 1  # then some wait for others in any case
@@ -52,7 +52,7 @@ class TrainCalls:
         self.parting = False  # whether some left their group so that all come back
         self._death_by = 0.0  # when Ray has told of a death that was noticed
         self._after_death = ""  # for who reads of it
-        if plan.experiment.on_failure == "stop":
+        if plan.experiment.faults.on_failure == "stop":
             self._forms_again = False
             self._after_death = (
                 ", so the others were stopped; what was measured until then is kept: "

@@ -242,7 +242,7 @@ class TrainingRun(ABC):
         """True if an agent may have cut the epochs otherwise, by itself, since another one is gone."""
         experiment = self.experiment
         one_sided = experiment.distributed_optimizer.one_sided
-        return one_sided and experiment.orphans == "taken_over" and len(self.left) < len(self.agents)
+        return one_sided and experiment.faults.orphans == "taken_over" and len(self.left) < len(self.agents)
 
     # -- what a kind of agents fills -------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ class RunServers:
         mesh = experiment.mesh
         if mesh is not None and mesh.shares_networks:
             self._suffixes = {of: f" of {mesh.name_of(of)}" for of in range(mesh.agents_per_replica)}
-        self._restorable = experiment.on_failure != "stop"
+        self._restorable = experiment.faults.on_failure != "stop"
         self.on_death: Callable[[Which], None] = self._fail
         self.on_stuck: Callable[..., None] = _nothing
         self.on_look: Callable[[], None] | None = None

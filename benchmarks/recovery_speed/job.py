@@ -7,6 +7,7 @@ from typing import final
 
 from benchmarks.recovery_speed.marks import Kill, Marks, noted, outcome
 from d5ray.checks import check_count, check_number
+from d5ray.distributed.group.policies import FaultPolicy
 from d5ray.errors import AgentError
 from d5ray.experiment import Experiment
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
@@ -94,7 +95,7 @@ class AgentsAgain(Contender[Recoveries]):
             batch_size=job.batch_size,
             seed=job.seed,
             evaluate=False,
-            on_failure=self.on_failure,
+            faults=FaultPolicy(self.on_failure),
             events=Noting(str(folder)),
             monitor_seconds=0,
         )

@@ -76,7 +76,8 @@ class Connections:
         self.server: Server | None = None
         self.peers: Peers | None = None
         self.equality: EqualityCheck | None = None
-        forms_again = experiment.on_failure != "stop" and not experiment.distributed_optimizer.one_sided
+        one_sided = experiment.distributed_optimizer.one_sided
+        forms_again = experiment.faults.on_failure != "stop" and not one_sided
         self.committed = self._nothing_kept(experiment) if forms_again else None
         self._first_step: int | None = None  # since it is bound
         self._syncs = False  # buffers before steps
@@ -283,7 +284,7 @@ class Connections:
     @property
     def rate_factor(self) -> float:
         """The learning rate relative to the planned one, by `scale_rate`."""
-        return rate_factor(self._experiment.scale_rate, self._data.shards.relative_batch)
+        return rate_factor(self._experiment.elastic.scale_rate, self._data.shards.relative_batch)
 
     # -- in training -----------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ class AgentData:
             seed=experiment.seed,
             planned=experiment.replicas,
         )
-        self._keeps_global = experiment.keep_batch == "global"
+        self._keeps_global = experiment.elastic.keep_batch == "global"
         self._loader = loader_of(experiment, dataset, ahead=experiment.prefetch if threads else 0)
         self._loader.start(self.shards.draws(index))
         self._next_share: tuple[int, int] | None = None  # from the next epoch on: agents, and which this is

@@ -150,7 +150,8 @@ class TrainingAgent:
         """
         if sharing is None:
             as_was = Sharing(self.data.shards.agents, self.connections.replica)
-            taken_over, among = self.experiment.orphans == "taken_over", self.connections.replicas_in(group)
+            among = self.connections.replicas_in(group)
+            taken_over = self.experiment.faults.orphans == "taken_over"
             sharing = Sharing(among.size, among.rank) if taken_over else as_was
         agreed = self.connections.rejoin(group, topology, sharing)
         self._loop.stand_at(agreed.step)
@@ -276,7 +277,7 @@ class TrainingAgent:
         """
         if (peers := self.connections.peers) is not None:
             peers.lose(rank)
-        if self.experiment.orphans == "taken_over":
+        if self.experiment.faults.orphans == "taken_over":
             self.data.reshard(agents, index)
 
     def admit(self, rank: int, address: Address | None = None) -> None:

@@ -26,6 +26,7 @@ from d5ray.distributed.compression.sparse_allreduce import ExchangeSchedule
 from d5ray.distributed.faults.fault import Failure, Fault
 from d5ray.distributed.faults.plan import Faults
 from d5ray.distributed.group.late_agents import Late
+from d5ray.distributed.group.policies import Elasticity, FaultPolicy
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.consistency import Consistency
 from d5ray.distributed.parameter_server.server_rules import ServerRule
@@ -37,6 +38,7 @@ from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.frameworks import FRAMEWORKS, executor_by_name
+from d5ray.identity.fields import gathered
 from d5ray.metrics.record.artifacts import arrays_in, sha256_of
 from d5ray.names import namespaces
 from d5ray.names.kits import brought
@@ -59,7 +61,8 @@ KINDS: Final = (
     Experiment, Optimizer, DistributedOptimizer, Topology, Mixing, Servers, ServerRule, Consistency, Late,
     StragglerModel, Event, Sampler, Loss, Transformation, Sampled, Schedule, Dataset, Samples, CPUDevice,
     GPUDevice, BestDevice, Compressor, Reduction, ExchangeSchedule, BufferPolicy, Links, ComputeTime, Failure,
-    Fault, Faults, *map(pkgutil.resolve_name, brought("parts of an experiment").values()),
+    Fault, Faults, Elasticity, FaultPolicy,
+    *map(pkgutil.resolve_name, brought("parts of an experiment").values()),
 )  # fmt: skip
 MODELS: Final = "d5ray.recipes.models"  # the networks of shipped recipes, which are public there
 VERSION: Final = 1
@@ -227,7 +230,7 @@ class _Reader:
     def _instance(self, value: dict[str, Any]) -> Any:
         kind = _class_named(value["make"])
         if _takes_its_fields(kind):
-            return kind(**{name: self.read(item) for name, item in value["with"].items()})
+            return kind(**gathered(kind, {name: self.read(item) for name, item in value["with"].items()}))
         if not issubclass(kind, KINDS):
             raise ValueError(f"{kind.__name__} is a model, of which there is no instance here")
         made: Any = object.__new__(kind)

@@ -1,4 +1,4 @@
-"""Faults by plan: agents that are slow, come late, or die; plans of faults are `d5.Faults()`"""
+"""Agents that are slow, come late, or die, and what a run does then; plans of faults are `d5.Faults()`"""
 
 from d5ray.names.lazy import lazily
 

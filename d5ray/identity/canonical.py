@@ -22,11 +22,11 @@ import numpy as np
 from d5ray.errors import ConfigurationError
 from d5ray.identity import models, sources
 from d5ray.identity.checkout import is_benchmark
+from d5ray.identity.fields import values_of_fields
 from d5ray.identity.models import attribute, is_of
 from d5ray.identity.moved import first_name
 from d5ray.identity.sources import Code
 
-LATER: Final[Mapping[str, Any]] = {"later": True}  # metadata of a field that its class did not always have
 MOST_VALUES: Final = 100_000  # of an object's description; a larger one stands there by its hash
 SAID: Final = (int, float, str, bytes, bytearray, memoryview, Mapping, list, tuple, set, frozenset, PurePath)
 UNTOLD: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
@@ -52,15 +52,6 @@ def canonical(value: Any) -> Any:
         raise ConfigurationError(
             f"{description.place} cannot be hashed: it nests too deep: keep it in a flat list or an array"
         ) from None
-
-
-def values_of_fields(value: Any) -> dict[str, Any]:
-    """The fields of a data class and their values, but for defaults of fields that came later.
-
-    So what was described before a field came is described, and hashed, as it was.
-    """
-    values = {field: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return {f.name: own for f, own in values.items() if f.metadata != LATER or own != f.default}
 
 
 def digest(value: Any) -> str:

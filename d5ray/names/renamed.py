@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, final
 
@@ -24,7 +25,10 @@ RENAMED: Mapping[str, str] = MappingProxyType(  # the old name -> the public one
 
 @final
 class RenamedAttribute:
-    """The former name of an attribute: it works for one release, with a warning that names the new one."""
+    """The former name of an attribute: it works for one release, with a warning that names the new one.
+
+    now: the new name, or with a dot that of an attribute's attribute, which is only read.
+    """
 
     def __init__(self, now: str) -> None:
         self._now = now
@@ -36,7 +40,7 @@ class RenamedAttribute:
         if instance is None:
             return self
         self._warn(owner)
-        return getattr(instance, self._now)
+        return attrgetter(self._now)(instance)
 
     def __set__(self, instance: Any, value: Any) -> None:
         self._warn(type(instance))

@@ -38,10 +38,10 @@ class Deaths:
     ) -> None:
         experiment = members.experiment
         self._members, self._train, self._ended, self._forming = members, train, ended, forming
-        self._policy = experiment.on_failure
+        self._policy = experiment.faults.on_failure
         self._one_sided = experiment.distributed_optimizer.one_sided
         self._restarts = self._policy == "restart" or (self._policy == "replace" and self._one_sided)
-        self._most = experiment.max_failures
+        self._most = experiment.faults.max_failures
         self._deaths = 0
         self.dead: set[int] = set()
         self.missed: dict[Fault, str] = {}  # why faults did not happen that were due
@@ -95,7 +95,7 @@ class Deaths:
             clock.hold(self._members.tasks[rank], fault.seconds)
         else:
             clock.hold(self._members.tasks[rank], math.inf)
-            if bound := self._members.experiment.stuck_seconds:
+            if bound := self._members.experiment.faults.stuck_seconds:
                 why = f"it made no progress for {bound:g} s"
                 clock.at(clock.seconds + bound, partial(self.die, rank, why))
 
@@ -178,7 +178,7 @@ class Deaths:
         return not self._one_sided and self._forming.awaits(None if task is None else task.result)
 
     def _check_left(self, rank: int) -> None:
-        left, least = len(self._members.left), self._members.experiment.min_agents
+        left, least = len(self._members.left), self._members.experiment.faults.min_agents
         if left < least:
             raise AgentError(
                 f"TrainingAgent(rank={rank}) died, {left} are left: the experiment needs {least} to go on"

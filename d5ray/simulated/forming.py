@@ -32,8 +32,8 @@ class SimulatedForming:
     def __init__(self, members: Members) -> None:
         experiment = members.experiment
         self._members, self._experiment = members, experiment
-        self._restarts = experiment.on_failure == "restart"
-        self._replaces = experiment.on_failure == "replace"
+        self._restarts = experiment.faults.on_failure == "restart"
+        self._replaces = experiment.faults.on_failure == "replace"
         self._newcomers = SimulatedNewcomers(members, self.advance)
         self._sharers = list(range(len(members.agents)))  # whose pieces a step has
         self._news: VirtualEvent | None = None  # for survivors that are too few
@@ -119,7 +119,7 @@ class SimulatedForming:
                 members.start(rank)
                 members.gone.discard(rank)
             came |= self._newcomers.take()
-            if len(members.left) < self._experiment.min_agents:
+            if len(members.left) < self._experiment.faults.min_agents:
                 self._wait_for_more(told=waits)
                 waits = True
                 continue
@@ -139,7 +139,8 @@ class SimulatedForming:
 
     def _wait_for_more(self, *, told: bool) -> None:
         """Let survivors that are too few wait for news; `AgentError` where nobody will come."""
-        members, least, clock = self._members, self._experiment.min_agents, self._members.simulation.clock
+        members, least = self._members, self._experiment.faults.min_agents
+        clock = members.simulation.clock
         if self._replaces:
             self._newcomers.begin(members.gone)
         if not self._newcomers.coming:
@@ -158,7 +159,7 @@ class SimulatedForming:
 
     def _go_on_from(self, place: Position) -> None:
         """Take over where the data goes on, and how many steps it is to the end of the same epoch."""
-        planned, keeps_global = self._experiment.replicas, self._experiment.keep_batch == "global"
+        planned, keeps_global = self._experiment.replicas, self._experiment.elastic.keep_batch == "global"
         agents = planned if keeps_global else len(self._sharers)
         self.epochs = replace(self.epochs, agents=agents, since=place)
         if self.until is not None:

@@ -188,7 +188,7 @@ class SimulatedGroup(TrainingRun):
             for rank, o in outcomes.items()
         }
         dead = min(self._deaths.dead, default=None)
-        if dead is not None and self.experiment.on_failure == "stop":
+        if dead is not None and self.experiment.faults.on_failure == "stop":
             named[dead] = Outcome("died", 0, f"{self.agents[dead]!r} died, so the others were stopped")
         return named
 

@@ -12,6 +12,7 @@ from d5ray.errors import ConfigurationError, nearest
 from d5ray.experiment import HINTS, Experiment
 from d5ray.failures.exit_codes import EXIT_CODES, FAIL, INCONCLUSIVE, INTERRUPTED, PASS
 from d5ray.identity.canonical import canonical, digest
+from d5ray.identity.fields import fields_of, gathered
 from d5ray.metrics.judge.criteria import Criterion, RunTables, Verdict, as_criterion
 from d5ray.metrics.views import notebook
 from d5ray.recipes.engine.parsing import settings
@@ -43,7 +44,7 @@ class Recipe:
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        known = settings.allowed_keys({f.name for f in fields(self.job())} - {"name"}) | {"job"}
+        known = settings.allowed_keys({f.name for f in fields_of(self.job())} - {"name"}) | {"job"}
         for part, keys in (("FIXED", self.fixed), ("MUTABLE", self.mutable)):
             for key in keys:
                 if not settings.is_known(key, known):
@@ -127,7 +128,7 @@ class Recipe:
             raise ConfigurationError(
                 f"the recipe {self.name} lacks {', '.join(missing)}: set it in FIXED or MUTABLE"
             )
-        made = self.job()(**values, name=self.name)
+        made = self.job()(**gathered(self.job(), values), name=self.name)
         from d5ray.recipes.engine.parsing.measured import check_measured  # noqa: PLC0415 - imports the agents
 
         check_measured(self.criteria, made)

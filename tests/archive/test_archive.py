@@ -47,7 +47,7 @@ def experiment(**changes: Any) -> d5.Experiment:
     }
     if changes.get("dataset") is not None:
         values["batch_size"] = 10
-    return d5.Experiment(**(values | changes))
+    return d5.Experiment.from_values(**(values | changes))
 
 
 def meshes() -> dict[str, d5.Experiment]:

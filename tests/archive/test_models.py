@@ -43,7 +43,7 @@ def experiment(entry: Entry = EVERY["allreduce"], **changes: Any) -> d5.Experime
         "model": Awkward, "dataset": "digits", "optimizer": entry.base, "distributed": entry.rule,
         "topology": entry.topology, "batch_size": 16, "seed": 3, "warmup_steps": 0,
     }  # fmt: skip
-    return d5.Experiment(**(values | changes))
+    return d5.Experiment.from_values(**(values | changes))
 
 
 def trained(wanted: d5.Experiment, steps: int = STEPS) -> d5.Run:

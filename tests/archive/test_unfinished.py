@@ -20,10 +20,11 @@ GONE = 2**22 + 1  # no process has this number
 
 def made(path: Path | None = None, seed: int = 1, **changes: Any) -> d5.Experiment:
     values: dict[str, Any] = {
-        "agents": 2, "batch_size": 64, "epochs": 2, "seed": seed, "evaluate": False,
+        "model": "mlp", "dataset": "digits", "optimizer": d5.optimizers.SGD(0.1), "agents": 2,
+        "batch_size": 64, "epochs": 2, "seed": seed, "evaluate": False,
         "events": d5.events.Checkpoint(path, every_steps=10, keep=0),
     }  # fmt: skip
-    return d5.Experiment("mlp", "digits", d5.optimizers.SGD(0.1), **(values | changes))
+    return d5.Experiment.from_values(**(values | changes))
 
 
 def left(experiment: d5.Experiment, root: Path, steps: int, faults: d5.Faults = NO_FAULTS, **row: Any) -> Run:

@@ -14,7 +14,13 @@ from d5ray.dashboards.terminal import run_tables
 from d5ray.metrics.record.schema import table_of
 
 EXPERIMENT = d5.Experiment(
-    "mlp", "digits", d5.optimizers.SGD(0.1), agents=3, batch_size=16, on_failure="continue", monitor_seconds=0
+    "mlp",
+    "digits",
+    d5.optimizers.SGD(0.1),
+    agents=3,
+    batch_size=16,
+    faults=d5.faults.FaultPolicy("continue"),
+    monitor_seconds=0,
 )
 SHRUNK = [
     "fault at step 4: kill(agent=2, at_step=4)",

@@ -109,7 +109,7 @@ def test_who_joins_late_has_the_others_untrained_state(rule: str, real: bool) ->
     distributed, topology = LATE[rule]
     seconds = 1.0 if real else 0.005
     wanted = drawn_run(
-        distributed=distributed, topology=topology, late=d5.faults.Late(agent=2, seconds=seconds),
+        distributed=distributed, topology=topology, elastic=d5.faults.Elasticity(d5.faults.Late(2, seconds)),
         slow=(d5.faults.Slowdown(agent=0, factor=300),) if real else (),
     )  # fmt: skip
     started: Any = d5.launch(wanted, quiet=True) if real else d5.simulate(wanted)

@@ -55,7 +55,8 @@ address, home, framework = sys.argv[1:]
 experiment = d5.Experiment(
     model="lenet", dataset="digits", agents=2, seed=1, batch_size=16, executor=framework,
     distributed=d5.optimizers.ParameterServerSGD(), optimizer=d5.optimizers.Momentum(0.05, 0.9),
-    servers=d5.Servers(shards=2, replicas=1), on_failure="restart", cpus_per_agent=0.25, evaluate=False,
+    servers=d5.Servers(shards=2, replicas=1), cpus_per_agent=0.25, evaluate=False,
+    faults=d5.faults.FaultPolicy("restart"),
 )
 plan = d5.Faults().kill(server=0, at_seconds=0.5)
 with d5.launch(experiment, address=address, root=home, quiet=True, faults=plan) as group:

@@ -71,6 +71,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [  # FIXED, MUTABLE, METRICS or overri
     ({"mutable": {"optimizer_arg": (1,)}}, "did you mean 'optimizer_args'?"),
     ({"mutable": {"optimiser.momentum": 0.5}}, "did you mean 'optimizer'?"),
     ({"mutable": {"seed.x": 0.5}}, "unknown key 'seed.x'"),
+    ({"fixed": {"faults": d5.faults.FaultPolicy()}}, "its fields are keys of their own, such as on_failure"),
     ({"mutable": {"name": "x"}}, "unknown key 'name'"),
     ({"mutable": {3: "x"}}, "unknown key 3"),
     ({"fixed": {"seed": 3, "agents": 2}}, "'agents', 'seed' is set in FIXED and"),

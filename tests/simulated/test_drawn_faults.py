@@ -33,7 +33,7 @@ def experiment(name: str, on_failure: str) -> d5.Experiment:
         "agents": AGENTS, "batch_size": 16, "seed": 3, "on_failure": on_failure, "evaluate": False,
         "timeout_seconds": TIMEOUT_SECONDS, "stuck_seconds": 7.0,
     }  # fmt: skip
-    return d5.Experiment(**(values | RULES[name]))
+    return d5.Experiment.from_values(**(values | RULES[name]))
 
 
 def drawn(rng: np.random.Generator, seconds: float, servers: bool) -> d5.Faults:

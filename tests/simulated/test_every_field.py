@@ -1,6 +1,5 @@
 """Every field of `Experiment`: agents with real communicators beside simulated ones, or refused by name"""
 
-from dataclasses import fields
 from typing import Any
 
 import networkx
@@ -10,6 +9,7 @@ import torch
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
+from d5ray.identity.fields import fields_of
 from d5ray.training.batches.epochs import Epochs
 from tests.agents import agents_in_threads
 from tests.beside_kits import cases_of
@@ -81,7 +81,7 @@ def simulated(wanted: d5.Experiment) -> tuple[list[Any], Rows]:
 
 def test_every_field_has_a_case() -> None:
     """A field that comes is tried in both worlds."""
-    assert {field.name for field in fields(d5.Experiment)} == CASES.keys() | OF_THE_DRIVER | COMPILED
+    assert {field.name for field in fields_of(d5.Experiment)} == CASES.keys() | OF_THE_DRIVER | COMPILED
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_every_field_has_a_case() -> None:
 )
 def test_the_simulation_is_the_real_run(values: dict[str, Any]) -> None:
     """The same parameters on every agent, losses, evaluations and batches, to the last bit."""
-    wanted = d5.Experiment(**(PLAIN | values))
+    wanted = d5.Experiment.from_values(**(PLAIN | values))
     if values.keys() & REFUSED:
         with pytest.raises(ConfigurationError, match=r"mesh|Mesh"):
             d5.simulate(wanted)

@@ -30,7 +30,7 @@ def experiment(rule: d5.DistributedOptimizer, on_failure: str, **changes: Any) -
         "model": "mlp", "dataset": "digits", "optimizer": OPTIMIZERS.Momentum(0.05, 0.9), "agents": 4,
         "distributed": rule, "batch_size": 16, "seed": 3, "on_failure": on_failure, "evaluate": False,
     }  # fmt: skip
-    return d5.Experiment(**(values | changes))
+    return d5.Experiment.from_values(**(values | changes))
 
 
 def flat(group: SimulatedGroup, rank: int) -> Array:

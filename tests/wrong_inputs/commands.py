@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import typer
 
 import d5ray as d5
 from d5ray.cli.app import app
+from d5ray.identity.fields import fields_of
 from tests.metrics.small_runs import finished
 from tests.wrong_inputs.calls import experiment, network
 from tests.wrong_inputs.trying import Case
@@ -44,7 +45,7 @@ class Parameter:
 def commands() -> dict[str, tuple[Parameter, ...]]:
     """Every command by its words, with its parameters."""
     found = dict(_leaves(typer.main.get_command(app), ()))
-    keys = tuple(Parameter(f"set {field.name}", "--set", False, False) for field in fields(d5.Experiment))
+    keys = tuple(Parameter(f"set {field.name}", "--set", False, False) for field in fields_of(d5.Experiment))
     return found | {"run": (*found["run"], *(key for key in keys if key.key != "name"))}
 
 

@@ -27,7 +27,7 @@ class Late:
         check_number("seconds", self.seconds, low=0.0, low_included=True)
 
 
-def check_late(given: object, agents: int) -> tuple[Late, ...]:
+def check_late(given: object, agents: int = MOST_RANKS) -> tuple[Late, ...]:
     """The late agents; raises `ConfigurationError` for a stranger, or an agent that is not there."""
     listed = (given,) if isinstance(given, Late) else given
     listed = check_items("late", listed, "a tuple such as (Late(agent=3, seconds=5),)")

@@ -7,7 +7,7 @@ from d5ray.checks import MOST_RANKS, check_count, check_kind, check_rate
 from d5ray.distributed.parameter_server.consistency import Consistency
 from d5ray.distributed.parameter_server.server_rules import ServerRule
 from d5ray.errors import ConfigurationError
-from d5ray.identity.canonical import LATER
+from d5ray.identity.fields import LATER
 from d5ray.training.optimizers.optimizer import Optimizer
 
 

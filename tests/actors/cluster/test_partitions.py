@@ -35,7 +35,7 @@ def experiment(**changes: Any) -> d5.Experiment:
         "batch_size": 16, "seed": 3, "evaluate": False, "cpus_per_agent": 1.0, "timeout_seconds": SECONDS,
         "events": (Pace(),), "epochs": 400, "communicator": "socket",
     }  # fmt: skip
-    return d5.Experiment(**(values | changes))
+    return d5.Experiment.from_values(**(values | changes))
 
 
 def drive(address: str, faults: str, steps: int, changes: dict[str, Any]) -> None:

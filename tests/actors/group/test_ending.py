@@ -23,7 +23,7 @@ def launched(rule: d5.DistributedOptimizer, on_failure: str, max_failures: int =
     servers = d5.Servers(shards=1) if isinstance(rule, d5.optimizers.ASGD) else None
     made = d5.Experiment(
         "mlp", "digits", d5.optimizers.SGD(0.05), rule, agents=2, servers=servers, batch_size=16, seed=3,
-        cpus_per_agent=0.25, on_failure=on_failure, evaluate=False, max_failures=max_failures,
+        cpus_per_agent=0.25, evaluate=False, faults=d5.faults.FaultPolicy(on_failure, 1, max_failures),
     )  # fmt: skip
     return d5.launch(made, quiet=True)
 

@@ -65,7 +65,7 @@ def experiment(case: Case, on_failure: str, **changes: Any) -> d5.Experiment:
         "topology": case.topology, "servers": case.servers, "batch_size": 16, "seed": 3,
         "cpus_per_agent": 0.25, "epochs": EPOCHS, "on_failure": on_failure, "timeout_seconds": 40.0,
     }  # fmt: skip
-    return d5.Experiment(**(values | changes))
+    return d5.Experiment.from_values(**(values | changes))
 
 
 @contextmanager
@@ -260,8 +260,8 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_an_agent_that_ray_ends_as_memory_runs_short_is_started_again(tmp_path: Path) -> None:
     """Its calls end with `OutOfMemoryError`, no `RayActorError`: the policy holds, and the event says why."""
     experiment = d5.Experiment(
-        "mlp", "digits", d5.optimizers.Momentum(0.05, 0.9), agents=3, batch_size=16, seed=3,
-        on_failure="restart", evaluate=False, cpus_per_agent=0.25, events=(Grow(tmp_path / "told"),),
+        "mlp", "digits", d5.optimizers.Momentum(0.05, 0.9), agents=3, batch_size=16, seed=3, evaluate=False,
+        faults=d5.faults.FaultPolicy("restart"), cpus_per_agent=0.25, events=(Grow(tmp_path / "told"),),
     )  # fmt: skip
     with d5.launch(experiment, quiet=True) as group:
         assert group.train(20, progress=False).completed

@@ -30,7 +30,7 @@ def experiment(on_failure: str, **changes: Any) -> d5.Experiment:
         "batch_size": 16, "seed": 3, "on_failure": on_failure, "evaluate": False, "cpus_per_agent": 0.25,
         "communicator": "shared_memory", "timeout_seconds": 40.0,
     }  # fmt: skip
-    return d5.Experiment(**(values | changes))
+    return d5.Experiment.from_values(**(values | changes))
 
 
 @pytest.mark.full

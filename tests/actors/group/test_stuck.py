@@ -169,7 +169,7 @@ def small(rule: d5.DistributedOptimizer, on_failure: str, **settings: Any) -> d5
     servers = d5.Servers(shards=1) if isinstance(rule, d5.optimizers.ASGD) else None
     return d5.Experiment(
         "mlp", "digits", d5.optimizers.SGD(0.05), rule, agents=2, servers=servers, batch_size=64, seed=3,
-        cpus_per_agent=0.25, on_failure=on_failure, stuck_seconds=STUCK_SECONDS, **settings,
+        cpus_per_agent=0.25, faults=d5.faults.FaultPolicy(on_failure, 1, -1, STUCK_SECONDS), **settings,
     )  # fmt: skip
 
 

@@ -49,7 +49,7 @@ def experiment(**changes: Any) -> d5.Experiment:
         "batch_size": 16, "seed": 3, "cpus_per_agent": 0.25, "evaluate": False, "monitor_seconds": 0.2,
         "events": (Slowly(),),
     }  # fmt: skip
-    return d5.Experiment(**{**given, **changes})
+    return d5.Experiment.from_values(**{**given, **changes})
 
 
 def aggregator_of(group: Any) -> psutil.Process:

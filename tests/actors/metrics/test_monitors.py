@@ -70,8 +70,8 @@ def test_a_simulation_has_no_nodes_and_says_so() -> None:
 def described(min_agents: int) -> dict[str, object]:
     split = d5.networks.FullyConnectedSplit()
     wanted = d5.Experiment(
-        model="mlp", dataset="digits", optimizer=d5.optimizers.SGD(0.1), min_agents=min_agents,
-        mesh=d5.Mesh(3, 2, parts=2, split=split),
+        model="mlp", dataset="digits", optimizer=d5.optimizers.SGD(0.1),
+        faults=d5.faults.FaultPolicy(min_agents=min_agents), mesh=d5.Mesh(3, 2, parts=2, split=split),
     )  # fmt: skip
     return wanted.describe() | {"agents": wanted.agents}
 

@@ -25,7 +25,7 @@ def experiment(servers: d5.Servers, on_failure: str, **changes: Any) -> d5.Exper
         "distributed": d5.optimizers.ASGD(), "servers": servers, "batch_size": 16, "seed": 3, "epochs": 1000,
         "cpus_per_agent": 0.25, "evaluate": False, "on_failure": on_failure, "timeout_seconds": 60.0,
     }  # fmt: skip
-    return d5.Experiment(**(values | changes))
+    return d5.Experiment.from_values(**(values | changes))
 
 
 def steps_of(group: TrainingGroup) -> int:

@@ -24,7 +24,7 @@ def experiment(**values: Any) -> d5.Experiment:
         "agents": PLANNED, "batch_size": BATCH, "seed": SEED, "evaluate": False, "epochs": 3,
         "on_failure": "replace", "timeout_seconds": 30.0,
     }  # fmt: skip
-    return d5.Experiment(**(given | values))
+    return d5.Experiment.from_values(**(given | values))
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Reference:
 
     def go_on(self, agents: int, steps: int) -> None:
         count = len(DIGITS.train)
-        among = PLANNED if self.wanted.keep_batch == "global" else agents
+        among = PLANNED if self.wanted.elastic.keep_batch == "global" else agents
         scale = {"none": 1.0, "linear": among / PLANNED, "sqrt": (among / PLANNED) ** 0.5}
         for _ in range(steps):
             order = np.random.Generator(np.random.PCG64(np.random.SeedSequence([SEED, self.epoch])))
@@ -50,7 +50,7 @@ class Reference:
             inputs = DIGITS.train.inputs[union].reshape(len(union), -1)
             g = gradient(self.model.weights, self.x, inputs.mean(axis=0, dtype=np.float64))
             self.velocity[...] = 0.9 * self.velocity + g
-            self.x -= RATE.at(0, self.epoch) * scale[self.wanted.scale_rate] * self.velocity
+            self.x -= RATE.at(0, self.epoch) * scale[self.wanted.elastic.scale_rate] * self.velocity
             self.done += len(union)
             if self.done == count:
                 self.epoch, self.done = self.epoch + 1, 0

@@ -32,7 +32,7 @@ Tensors = dict[str, np.ndarray[Any, Any]]
 
 def experiment(kind: Any, loss: Any, *events: Any, **options: Any) -> d5.Experiment:
     torch.manual_seed(5)
-    return d5.Experiment(
+    return d5.Experiment.from_values(
         **{
             "model": kind(), "dataset": samples(48), "loss": loss, "optimizer": d5.optimizers.SGD(0.3),
             "agents": 2, "batch_size": 4, "epochs": 9, "seed": 5, "evaluate": False, "monitor_seconds": 0,

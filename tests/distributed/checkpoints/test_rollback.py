@@ -26,7 +26,7 @@ def experiment(**values: Any) -> d5.Experiment:
         "optimizer": MOMENTUM, "agents": AGENTS, "batch_size": BATCH, "seed": SEED, "evaluate": False,
         "on_failure": "continue", "communicator": "socket", "timeout_seconds": 30.0,
     }  # fmt: skip
-    return d5.Experiment(**(given | values))
+    return d5.Experiment.from_values(**(given | values))
 
 
 def in_numpy(optimizer: d5.Optimizer, ranks: list[int], x: Array, own: Any, step: int, steps: int) -> None:

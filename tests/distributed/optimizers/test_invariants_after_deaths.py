@@ -144,7 +144,8 @@ def test_what_is_conserved_adds_up_after_a_death(
     wanted = d5.Experiment(
         model=weighted, model_kwargs={"elements": 60}, executor=weighted, dataset=DIGITS, optimizer=PLAIN,
         distributed=NEIGHBOURS[name], topology=topology, agents=AGENTS, batch_size=8, seed=SEED,
-        evaluate=False, on_failure=on_failure, communicator="socket", timeout_seconds=30.0, events=Watch(),
+        evaluate=False, faults=d5.faults.FaultPolicy(on_failure), communicator="socket", timeout_seconds=30.0,
+        events=Watch(),
     )  # fmt: skip
     group = regrouped(wanted)
     group.train(2)
@@ -225,7 +226,7 @@ def test_what_is_conserved_without_waiting_is_so_after_a_death(name: str, seed: 
     wanted = d5.Experiment(
         model=weighted, model_kwargs={"elements": 60}, executor=weighted, dataset=DIGITS, optimizer=PLAIN,
         distributed=rule, topology=d5.topologies.Complete(AGENTS), agents=AGENTS, batch_size=8, seed=SEED,
-        evaluate=False, on_failure="continue", events=Books(),
+        evaluate=False, faults=d5.faults.FaultPolicy("continue"), events=Books(),
         slow=d5.faults.Slowdown(agent=int(rng.integers(AGENTS)), factor=3),
     )  # fmt: skip
     death = d5.faults.Failure(int(rng.integers(AGENTS)), float(rng.uniform(0.002, 0.009)))

@@ -40,7 +40,7 @@ def experiment(executor: str, method: Any, **changes: Any) -> d5.Experiment:
         "model": "lenet", "dataset": "digits", "seed": 1, "batch_size": 16, "executor": executor,
         "distributed": method, "optimizer": d5.optimizers.Momentum(0.05, 0.9), "timeout_seconds": 20.0,
     }  # fmt: skip
-    return d5.Experiment(**values | changes)
+    return d5.Experiment.from_values(**values | changes)
 
 
 def trained(executor: str, method: Any, steps: int = 4, **changes: Any) -> list[np.ndarray[Any, Any]]:

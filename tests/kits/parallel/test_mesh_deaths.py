@@ -37,7 +37,7 @@ def experiment(**values: Any) -> d5.Experiment:
         "mesh": IN_STAGES, "batch_size": 12, "seed": 3, "evaluate": False, "on_failure": "continue",
         "timeout_seconds": 30.0,
     }  # fmt: skip
-    return d5.Experiment(**(given | values))
+    return d5.Experiment.from_values(**(given | values))
 
 
 class Members(Regrouped):

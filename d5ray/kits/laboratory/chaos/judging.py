@@ -91,7 +91,7 @@ def _with_fewer(policy: str, fatal: list[Fault], experiment: Experiment) -> str:
     """
     agents, rule = experiment.agents or 1, experiment.distributed_optimizer
     gone = {fault.numbers for fault in fatal}
-    if policy == "continue" and agents - len(gone) < experiment.min_agents:
+    if policy == "continue" and agents - len(gone) < experiment.faults.min_agents:
         after = any(fault.at_seconds is not None or fault.during == "closing" for fault in fatal)
         return ENDS if after else FAILS  # after the training nobody is needed
     nowhere = len(gone) == agents and not (rule.one_sided and experiment.resolved_servers is not None)
@@ -159,8 +159,8 @@ def _wrong_folder(
         if each != unfinished:
             yield f"d5ray check: {each}"
     sizes = [json.loads(event["detail"])["agents"] for event in events if event["name"] == "agents_changed"]
-    if min(sizes, default=experiment.min_agents) < experiment.min_agents:
-        yield f"{min(sizes)} agents trained, and min_agents is {experiment.min_agents}"
+    if min(sizes, default=experiment.faults.min_agents) < experiment.faults.min_agents:
+        yield f"{min(sizes)} agents trained, and min_agents is {experiment.faults.min_agents}"
     rule = experiment.distributed_optimizer
     if status == "completed" and rule.one_model and not rule.one_sided:
         told = [json.loads(event["detail"])["sha256"] for event in events if event["name"] == "parameters"]

@@ -11,7 +11,7 @@ from d5ray.checks import check_choice, check_count, check_names
 from d5ray.distributed.faults.fault import ALONE, NUMBERED, SIGNALS, Fault
 from d5ray.distributed.faults.plan import Faults
 from d5ray.errors import ConfigurationError
-from d5ray.experiment import ON_FAILURE, Experiment
+from d5ray.experiment import Experiment
 from d5ray.training.events.checkpoint import Checkpoint
 
 FILLS: Final = {"fill_disk": "disk", "fill_shared_memory": "shared memory"}  # victims, by kinds
@@ -191,8 +191,8 @@ def drawn(
 def possible(experiment: Experiment) -> list[str]:
     """The policies that the experiment can have; a mesh, whose replicas count, keeps its own."""
     if experiment.mesh is not None:
-        return [experiment.on_failure]
-    return [policy for policy in ON_FAILURE if _can_have(experiment, policy)]
+        return [experiment.faults.on_failure]
+    return [policy for policy in experiment.faults.policies if _can_have(experiment, policy)]
 
 
 def _can_have(experiment: Experiment, policy: str) -> bool:

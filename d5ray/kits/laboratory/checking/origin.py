@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,7 +13,8 @@ from d5ray.archive import experiments
 from d5ray.distributed.topologies.topology import drawn
 from d5ray.errors import D5Error
 from d5ray.experiment import Experiment
-from d5ray.identity.canonical import LATER, digest
+from d5ray.identity.canonical import digest
+from d5ray.identity.fields import LATER, fields_of
 from d5ray.kits.laboratory.checking.folder import Folder, short
 from d5ray.kits.laboratory.metrics.side_by_side import UNAVAILABLE
 from d5ray.metrics.judge.comparable import is_data
@@ -76,10 +76,10 @@ def _wanted(criteria: str) -> list[dict[str, Any]]:
 def experiment(folder: Folder) -> Iterator[str]:
     """The experiment is whole, and what the other columns say of it."""
     row, job = folder.row, folder.job
-    wanted = {field.name for field in fields(Experiment)} if folder.trains else set()
+    wanted = {field.name for field in fields_of(Experiment)} if folder.trains else set()
     if str(folder.fixed.get("job", "")).startswith("d5ray."):  # a job of the user's may run what it likes
         wanted = {key for key in folder.fixed if key != "job" and not is_data(key)}
-    later = {field.name for field in fields(Experiment) if field.metadata == LATER}  # not their defaults
+    later = {field.name for field in fields_of(Experiment) if field.metadata == LATER}  # not their defaults
     missing = sorted(key for key in wanted - later if key.partition(".")[0] not in _known(job))
     if missing or not job:
         yield f"the experiment does not say {', '.join(missing) or 'anything'}: it must be whole"

@@ -53,9 +53,9 @@ class Mesh(MeshShape):
         check_shared(
             self,
             experiment.distributed_optimizer,
-            experiment.on_failure,
+            experiment.faults.on_failure,
             experiment.events,
-            late=experiment.late,
+            late=experiment.elastic.late,
             slow=experiment.slow,
         )
 

@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +43,12 @@ def experiment(**values: Any) -> d5.Experiment:
         "executor": "numpy", "batch_size": 16, "seed": 3, "evaluate": False, "cpus_per_agent": 0.25,
         "timeout_seconds": 40.0, "model_kwargs": {"hidden": (24,)},
     }  # fmt: skip
-    return d5.Experiment(**(given | values))
+    return d5.Experiment.from_values(**(given | values))
 
 
 def undisturbed(wanted: d5.Experiment, steps: int = STEPS) -> dict[str, Any]:
     """The network that agents in threads of this process train, of which none dies."""
-    calm = replace(wanted, events=(), on_failure="stop")
+    calm = wanted.with_values(events=(), on_failure="stop")
     with agents_in_threads(calm, DIGITS) as (agents, _):
         outcomes = together(lambda rank: agents[rank].train(steps), len(agents))
         assert all(outcome.completed for outcome in outcomes), outcomes
@@ -126,14 +125,14 @@ def test_where_no_replica_is_whole_all_go_back(tmp_path: Path) -> None:
         file.unlink()
     with (
         pytest.raises(AgentError, match=r"died, of the last replica that was whole"),
-        d5.launch(replace(wanted, on_failure="continue", events=(deaths,)), quiet=True) as group,
+        d5.launch(wanted.with_values(on_failure="continue", events=(deaths,)), quiet=True) as group,
     ):
         group.train(STEPS, progress=False)
 
 
 def as_in_threads(group: TrainingGroup, steps: int) -> None:
     """All replicas have the bits of agents in threads that were as many, at the same steps."""
-    wanted = replace(group.experiment, events=(), on_failure="continue")
+    wanted = group.experiment.with_values(events=(), on_failure="continue")
     calm = Regrouped(wanted)
     calm.join()
     done = 0
