@@ -116,7 +116,7 @@ class RunActors:
 
     def node_monitor(self, node: str, pids: Mapping[str, int]) -> Any:
         """The monitor of a node on which no aggregator is."""
-        seconds = self._experiment.monitor_seconds
+        seconds = self._experiment.recording.monitor_seconds
         given = self._plan.run_id, node[:SHOWN], self._sink(), seconds, pids, None, 0, self._plan.clock
         return self._actor(NodeMonitor, given, f"NodeMonitor({node[:SHOWN]})", self._on(node))
 
@@ -138,7 +138,8 @@ class RunActors:
     def exporter(self, role: str, rank: object = "") -> MetricsExporter:
         """The exporter of an actor of this run to Ray's metrics."""
         recipe = self._plan.origin.recipe or self._experiment.name
-        return MetricsExporter(self._plan.run_id, recipe, role, rank, self._experiment.mirror_seconds)
+        seconds = self._experiment.recording.mirror_seconds
+        return MetricsExporter(self._plan.run_id, recipe, role, rank, seconds)
 
     def end(self, agents: Sequence[Place], seconds: float) -> None:
         """End all actors, give back what was reserved, and return when the agents of this node are gone.

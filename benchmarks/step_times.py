@@ -14,6 +14,7 @@ from d5ray.kits.laboratory.jobs.agent_rates import whole_batches
 from d5ray.training.datasets.catalogue import load_dataset
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.optimizers.gradient_descent import Momentum
+from d5ray.training.recording import Recording
 from d5ray.training.samplers.sampler import Sampler, ShuffleSampler
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class StepTimes(SideBySide):
             train_sampler=self.train_sampler,
             communicator=communicator,
             threads=self.threads,
-            warmup_steps=self.warmup_steps,
+            recording=Recording(warmup_steps=self.warmup_steps),
             evaluate=False,
             name=f"d5ray[{agents}]",
         )

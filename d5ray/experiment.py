@@ -1,6 +1,5 @@
 """Everything one run is, as frozen data, before it is processes."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
@@ -9,7 +8,6 @@ from typing import Any
 from d5ray.checks import (
     LARGEST,
     check_bodies,
-    check_choice,
     check_count,
     check_keywords,
     check_kind,
@@ -57,12 +55,12 @@ from d5ray.training.datasets.samples import IGNORED
 from d5ray.training.events.event import Event, check_hooks
 from d5ray.training.events.user_records import check_metric
 from d5ray.training.optimizers.optimizer import Optimizer
+from d5ray.training.recording import Recording
 from d5ray.training.samplers.sampler import OrderedSampler, Sampler, ShuffleSampler
 from d5ray.training.stragglers import StragglerDelay, StragglerModel, check_stragglers
 from d5ray.training.transformations.composition import check_transformations, shape_after
 from d5ray.training.transformations.transformation import Transformation
 
-SAVE_MODEL = ("agent", "mean", "servers", "no")
 LONGEST_NAME = 100  # characters, which begin the name of a run's folder
 MOST_CPUS = 4097  # excluded: no machine has as many
 MOST_GPUS = MOST_DEVICES + 1  # excluded
@@ -71,7 +69,6 @@ COUNTS = {  # from, to
     "seed": (0, LARGEST),
     "threads": (1, 4096),
     "prefetch": (0, 10_000),
-    "warmup_steps": (0, LARGEST),
     "accumulate": (1, LARGEST),
 }
 KINDS: dict[str, tuple[Any, str]] = {
@@ -90,6 +87,7 @@ KINDS: dict[str, tuple[Any, str]] = {
     "compile": (bool, "True or False"),
     "recompute": (bool, "True or False"),
     "encryption": (bool, "True or False"),
+    "recording": (Recording, "a Recording such as Recording(save_model='mean')"),
     "name": (str, "a text"),
 }
 HINTS = {  # instead of what other libraries take
@@ -124,13 +122,12 @@ HINTS = {  # instead of what other libraries take
         ("callback callbacks hooks", "they are events=(…)"),
         ("accumulate_grad_batches gradient_accumulation_steps", "it is accumulate=4"),
         ("mixed_precision amp bf16 fp16 dtype", "it is precision='bfloat16'"),
-        ("faults elastic", "its fields are keys of their own, such as on_failure, min_agents, keep_batch"),
+        (
+            "faults elastic recording",
+            "its fields are keys of their own, such as on_failure and min_agents",
+        ),
     )
     for name in names.split()
-}
-LOOKS = {  # seconds between two, in words and in numbers, where there are any; and why
-    "monitor_seconds": ("at least 0.05", 0.05, math.inf, "looking at a node takes about half a millisecond"),
-    "mirror_seconds": ("between 0.1 and 10", 0.1, 10.0, "Ray forgets a value that was not set for 20 s"),
 }
 
 
@@ -202,12 +199,7 @@ class Experiment:
     evaluate       whether every epoch, and every call of train, ends with an evaluation: on the test split,
                    or on the validation split if there is one, and at the end of the call on both
     evaluate_test  whether epochs are also evaluated on the test split if there is a validation split
-    warmup_steps   steps at the start whose times are recorded as phase 'warmup'
-    monitor_seconds  between two samples of each node's processors, memory and energy; 0: none
-    mirror_seconds   between two exports of each actor's metrics to Ray, for Prometheus; 0: none
-    save_model     the model that a completed run saves: that of the first 'agent', which has evaluated it,
-                   the 'mean' of all, that of the 'servers', or 'no'
-    save_model_bytes  a larger model is not saved
+    recording      of nodes, for Prometheus, and of the trained model: `Recording(save_model="mean")`
     name           of the run, for people; it is not part of the hash
     """
 
@@ -252,11 +244,7 @@ class Experiment:
     events: tuple[Event, ...] | Event = ()
     evaluate: bool = True
     evaluate_test: bool = field(default=False, metadata=LATER)
-    warmup_steps: int = 10
-    monitor_seconds: float = 1.0
-    mirror_seconds: float = 1.0
-    save_model: str = field(default="agent", metadata=LATER)
-    save_model_bytes: int = field(default=2**30, metadata=LATER)
+    recording: Recording = field(default_factory=Recording, metadata=PART)
     name: str = "experiment"
 
     rule = RenamedAttribute("distributed_optimizer")
@@ -386,14 +374,7 @@ class Experiment:
             raise ConfigurationError(
                 f"name has {len(self.name):,} characters: it must have {LONGEST_NAME} at most"
             )
-        for name, (bounds, low, high, why) in LOOKS.items():
-            seconds = getattr(self, name)
-            check_number(name, seconds, low=0.0, low_included=True)
-            if seconds and not low <= seconds <= high:
-                raise ConfigurationError(f"{name} is {seconds!r}: it must be 0, or {bounds}: {why}")
-        check_choice("save_model", self.save_model, SAVE_MODEL)
-        check_count("save_model_bytes", self.save_model_bytes, 0)
-        if self.save_model == "servers" and self.resolved_servers is None:
+        if self.recording.save_model == "servers" and self.resolved_servers is None:
             raise ConfigurationError(
                 f"save_model is 'servers', and {self.distributed!r} has none: take 'agent' or 'mean'"
             )

@@ -99,7 +99,7 @@ def trained(
     data = data or samples()
     key = len(_seen)
     _seen[key] = {}
-    experiment = d5.Experiment(
+    experiment = d5.Experiment.from_values(
         **{
             "model": module, "dataset": data, "optimizer": optimizer, "agents": agents, "batch_size": 4,
             "epochs": 100, "monitor_seconds": 0, "seed": 5, "evaluate": False,

@@ -379,6 +379,7 @@ WRONG: list[Wrong] = [  # what is given, and the remedy that the message has bes
     ({"faults": "continue"}, "a FaultPolicy(on_failure='continue')"),
     ({"faults": d5.Faults().kill(agent=1, at_step=3)}, "a plan is for simulate(…, faults=…)"),
     ({"elastic": Late(1, 5)}, "Elasticity(late=Late(agent=3, seconds=5))"),
+    ({"recording": "no"}, "Recording(save_model='mean')"),
     ({"transformations": "flip"}, "a tuple such as (Crop(32, padding=4)"),
     ({"transformations": (RandomFlip,)}, "such as RandomFlip()"),
     ({"transformations": Crop(3), "dataset": dataset()}, "make it smaller, or the padding larger"),

@@ -52,7 +52,7 @@ def experiment(**changes: Any) -> Experiment:
         "seed": 3, "communicator": "shared_memory", "timeout_seconds": 30.0, "evaluate": False,
         "warmup_steps": 0,
     }  # fmt: skip
-    return Experiment(**(values | changes))
+    return Experiment.from_values(**(values | changes))
 
 
 def flat(parameters: dict[str, Array]) -> Array:

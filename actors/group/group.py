@@ -92,7 +92,7 @@ class TrainingGroup(TrainingRun):
             experiment.faults.stuck_seconds,
             plan.clock,
         )
-        self._monitors = Monitors(self._actors, self.aggregator, experiment.monitor_seconds)
+        self._monitors = Monitors(self._actors, self.aggregator, experiment.recording.monitor_seconds)
         self.agents, self.places = self._members.agents, self._members.places
         self._models = Models(plan, lambda: self._members.present, self._asked)
 
@@ -148,7 +148,7 @@ class TrainingGroup(TrainingRun):
             name = "begun_anew" if checkpoint is None else "continues"
             self.aggregator.note(name, -1, run=going_on.run, checkpoint=str(checkpoint or ""))
         timings.lap("run folder")
-        if experiment.monitor_seconds:
+        if experiment.recording.monitor_seconds:
             self._monitors.start(self.places, experiment.late_agents)
             timings.lap("node monitors")
         return told

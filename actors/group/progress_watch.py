@@ -15,7 +15,6 @@ import ray
 from d5ray.actors.calls import DEATHS
 from d5ray.actors.group.roster import AgentRoster
 from d5ray.actors.group.run_row import RunPlan
-from d5ray.actors.group.waiting import Awaited, waiting
 from d5ray.actors.servers.run_servers import Which
 from d5ray.actors.servers.server_watch import ServerWatch
 from d5ray.agent.vitals import Vitals
@@ -24,6 +23,7 @@ from d5ray.distributed.group.waits import ends, named
 WORKING_SHARE: Final = 0.01  # of a core, which one takes that computes; looking at a clock takes less
 LATE_SECONDS: Final = 2.0  # without an answer, after which what an agent said before does not count
 MOST_BETWEEN: Final = 2.0  # seconds between two looks that count: this process may have been stopped, too
+Awaited = int | Which  # an agent, by rank, or a server
 
 
 @dataclass
@@ -195,7 +195,7 @@ class ProgressWatch:
         done = [rank for rank in seen if rank not in pending]
         late = {which for which, seconds in unanswered.items() if seconds >= LATE_SECONDS}
         silent = {rank: late & self._members.servers.of_agent(rank) for rank in told}
-        return waiting(told, done, pending, silent)
+        return _waiting(told, done, pending, silent)
 
     def _found(
         self,
@@ -237,3 +237,36 @@ def _who_waits(
         if (vitals := seen[other].vitals) is not None and vitals.waits
     }
     return f"{named(others)} waited for it" if others else "the run waited for it", waits
+
+
+def _waiting(
+    vitals: Mapping[int, Vitals],
+    done: Collection[int],
+    pending: Collection[int],
+    silent: Mapping[int, Collection[Which]],
+) -> dict[int, set[Awaited]]:
+    """The agents and servers for which each agent waits that does, by its rank.
+
+    vitals: of those that answer, by rank. done: the ranks of those that have done their steps, and wait for
+    those that train, which are `pending`. silent: the servers that do not answer, of each agent's.
+
+    Who waits for servers waits for those that do not answer, which may be others than it has asked: one that
+    asks a third, or has its copy there. Where all answer, it waits for the agents that have not come to them.
+
+    >>> from d5ray.distributed.group.waits import PresentWait
+    >>> wait = PresentWait("an operation", servers=(0,))
+    >>> asks = Vitals(step=7, doing="trains", pieces=0, cpu_seconds=0.5, waits=(wait,))
+    >>> works = Vitals(step=6, doing="trains", pieces=0, cpu_seconds=0.5, waits=())
+    >>> _waiting({0: asks, 1: works}, [], [0, 1], {})
+    {0: {1}}
+    >>> _waiting({0: asks, 1: works}, [], [0, 1], {0: [((0, 0), 1)]})
+    {0: {((0, 0), 1)}}
+    """
+    at_servers = {rank for rank, each in vitals.items() if any(wait.servers for wait in each.waits)}
+    found: dict[int, set[Awaited]] = {rank: set(pending) for rank in done}
+    for rank, each in vitals.items():
+        if each.waits:
+            found.setdefault(rank, set()).update(each.awaited())
+    for rank in at_servers:
+        found[rank] |= set(silent.get(rank, ())) or set(pending) - at_servers
+    return found

@@ -168,8 +168,8 @@ class TrainingRun(ABC):
     def model_state(self, rank: int | str = 0) -> ModelState:
         """The trained model as named tensors, which `write` keeps as a file; see `state_dict` for rank."""
         if self._closed:
-            kept = kept_model(self.folder)
-            if rank == self.experiment.save_model or kept.of in (f"agent {rank}", f"replica {rank}"):
+            kept, which = kept_model(self.folder), self.experiment.recording.save_model
+            if rank == which or kept.of in (f"agent {rank}", f"replica {rank}"):
                 return kept
             raise AgentError(
                 f"{self!r} is closed, and keeps the model of {kept.of}: ask for another one before"
@@ -264,7 +264,7 @@ class TrainingRun(ABC):
 
     def _keep_model(self, models: Models, note: Callable[..., None]) -> None:
         """Keep the trained model beside the run's tables, or say in an event why not."""
-        which, most = self.experiment.save_model, self.experiment.save_model_bytes
+        which, most = self.experiment.recording.save_model, self.experiment.recording.save_model_bytes
         if which == "no":
             return
         try:

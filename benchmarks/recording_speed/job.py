@@ -54,7 +54,7 @@ class Recordings(SideBySide):
             check_count(name, getattr(self, name), 1)
         check_number("seconds", self.seconds, low=0.0, low_included=False)
         for contender in self.contenders():
-            if not isinstance(contender, Recording):
+            if not isinstance(contender, PartOfTheWay):
                 raise ConfigurationError(
                     f"comparisons has {contender!r}: it must be Values(), Store() or Query()"
                 )
@@ -66,7 +66,7 @@ class Recordings(SideBySide):
 
 
 @dataclass(frozen=True)
-class Recording(Contender[Recordings], ABC):
+class PartOfTheWay(Contender[Recordings], ABC):
     """One part of the way of a value, in a process of its own."""
 
     processes: int = 1
@@ -80,7 +80,7 @@ class Recording(Contender[Recordings], ABC):
 
 @final
 @dataclass(frozen=True)
-class Values(Recording):
+class Values(PartOfTheWay):
     """A training step's values into the recorder's frame, and batches of them made of that, but not sent."""
 
     word = "recorder"
@@ -95,7 +95,7 @@ class Values(Recording):
 
 @final
 @dataclass(frozen=True)
-class Store(Recording):
+class Store(PartOfTheWay):
     """An agent's batches into a run's folder: expanded to rows, checked, and handed to the file system."""
 
     word = "store"
@@ -109,7 +109,7 @@ class Store(Recording):
 
 @final
 @dataclass(frozen=True)
-class Query(Recording):
+class Query(PartOfTheWay):
     """A median for each metric over the rows of a finished run."""
 
     word = "sql"

@@ -15,6 +15,7 @@ from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
 from d5ray.training.events.event import Event
 from d5ray.training.events.moment import Moment
 from d5ray.training.optimizers.gradient_descent import Momentum
+from d5ray.training.recording import Recording
 
 RATE, MOMENTUM = 0.01, 0.9
 MANY = 10**6  # steps: the end comes by an event
@@ -97,7 +98,7 @@ class AgentsAgain(Contender[Recoveries]):
             evaluate=False,
             faults=FaultPolicy(self.on_failure),
             events=Noting(str(folder)),
-            monitor_seconds=0,
+            recording=Recording(monitor_seconds=0),
         )
         found: list[tuple[int, int]] = []
         failed: list[AgentError] = []

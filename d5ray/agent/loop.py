@@ -70,7 +70,7 @@ class TrainingLoop:
         self._tests_at_end = (
             experiment.evaluate and data.dataset.tests_at_end and not experiment.evaluate_test
         )
-        self._warmup_ends = experiment.warmup_steps
+        self._warmup_ends = experiment.recording.warmup_steps
         self._between_epochs = True
         self._stop_at = inf  # the step before which it ends
         self._stop_asked = False
@@ -97,7 +97,7 @@ class TrainingLoop:
             self._data.share_from(Position(*saved.place), Sharing(agents, index))
             self.stand_at(saved.step)
         self.progress.epoch = saved.epoch
-        self._warmup_ends = saved.step + self._experiment.warmup_steps
+        self._warmup_ends = saved.step + self._experiment.recording.warmup_steps
 
     def stop(self, reason: str) -> None:
         """Let `train` end after its step, complete if there is a reason; called from another thread."""

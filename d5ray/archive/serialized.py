@@ -51,6 +51,7 @@ from d5ray.training.datasets.samples import Samples
 from d5ray.training.events.event import Event
 from d5ray.training.optimizers.native import NativeOptimizer
 from d5ray.training.optimizers.optimizer import Optimizer
+from d5ray.training.recording import Recording
 from d5ray.training.samplers.sampler import Sampler
 from d5ray.training.schedules import Schedule
 from d5ray.training.stragglers import StragglerModel
@@ -61,7 +62,7 @@ KINDS: Final = (
     Experiment, Optimizer, DistributedOptimizer, Topology, Mixing, Servers, ServerRule, Consistency, Late,
     StragglerModel, Event, Sampler, Loss, Transformation, Sampled, Schedule, Dataset, Samples, CPUDevice,
     GPUDevice, BestDevice, Compressor, Reduction, ExchangeSchedule, BufferPolicy, Links, ComputeTime, Failure,
-    Fault, Faults, Elasticity, FaultPolicy,
+    Fault, Faults, Elasticity, FaultPolicy, Recording,
     *map(pkgutil.resolve_name, brought("parts of an experiment").values()),
 )  # fmt: skip
 MODELS: Final = "d5ray.recipes.models"  # the networks of shipped recipes, which are public there

@@ -72,3 +72,4 @@ from d5ray.metrics.statistics.intervals import median_log_ratio as median_log_ra
 from d5ray.metrics.statistics.intervals import quantile_interval as quantile_interval
 from d5ray.metrics.statistics.sequential_stopping import SequentialStopping as SequentialStopping
 from d5ray.metrics.statistics.sequential_stopping import StoppingRule as StoppingRule
+from d5ray.training.recording import Recording as Recording

@@ -16,6 +16,7 @@ from d5ray.testing.differences import Arrays, Differences
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.events.event import Event
 from d5ray.training.events.moment import Moment
+from d5ray.training.recording import Recording
 
 Step = tuple[Any, Any, list[Any]]  # inputs, labels, and the seeds that layers draw from
 _seen: "dict[int, dict[int, _Agent]]" = {}  # by the number of a comparison and by rank
@@ -92,7 +93,8 @@ def same_as_keras(
     _seen[number] = {}
     experiment = Experiment(
         model, dataset, optimizer, agents=agents, batch_size=batch_size, seed=seed, loss=loss,
-        epochs=steps, executor="tensorflow", evaluate=False, events=_Watch(number), warmup_steps=0,
+        epochs=steps, executor="tensorflow", evaluate=False, events=_Watch(number),
+        recording=Recording(warmup_steps=0),
     )  # fmt: skip
     with simulate(experiment) as group:
         group.train(steps, progress=False)

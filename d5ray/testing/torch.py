@@ -19,6 +19,7 @@ from d5ray.testing.differences import Arrays, Differences
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.events.event import Event
 from d5ray.training.events.moment import Moment
+from d5ray.training.recording import Recording
 
 _seen: "dict[int, dict[int, _Agent]]" = {}  # by the number of a comparison and by rank
 
@@ -104,7 +105,7 @@ def same_as_torch(
     replicas = [_copied(module, loss) for _ in range(agents)]
     experiment = Experiment(
         module, dataset, optimizer, agents=agents, batch_size=batch_size, seed=seed, loss=loss,
-        epochs=steps, evaluate=False, events=_Watch(number), warmup_steps=0, **options,
+        epochs=steps, evaluate=False, events=_Watch(number), recording=Recording(warmup_steps=0), **options,
     )  # fmt: skip
     with simulate(experiment) as group:
         group.train(steps, progress=False)

@@ -30,7 +30,7 @@ def experiment(**changes: Any) -> d5.Experiment:
         "batch_size": 24,
         "seed": 3, "cpus_per_agent": 0.25, "evaluate": False,
     }  # fmt: skip
-    return d5.Experiment(**(values | changes))
+    return d5.Experiment.from_values(**(values | changes))
 
 
 def flat(parameters: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:

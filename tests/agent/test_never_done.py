@@ -27,7 +27,7 @@ def experiment(**changes: Any) -> d5.Experiment:
         "model": torch.nn.Linear(4, 3), "dataset": DATA, "optimizer": d5.optimizers.SGD(0.1), "agents": 2,
         "batch_size": 3, "monitor_seconds": 0,
     }  # fmt: skip
-    return d5.Experiment(**(values | changes))
+    return d5.Experiment.from_values(**(values | changes))
 
 
 def trained(steps: int = 4, **changes: Any) -> dict[str, np.ndarray[Any, Any]]:

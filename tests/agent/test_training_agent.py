@@ -77,7 +77,7 @@ def experiment(**values: Any) -> Experiment:
         "model": "lenet", "dataset": "digits", "optimizer": SGD(0.05), "agents": 1, "batch_size": 16,
         "seed": 3, "timeout_seconds": TIMEOUT_SECONDS,
     }  # fmt: skip
-    return Experiment(**(given | values))
+    return Experiment.from_values(**(given | values))
 
 
 def flat(agent: TrainingAgent) -> np.ndarray[Any, Any]:

@@ -39,7 +39,7 @@ def experiment(**changes: Any) -> d5.Experiment:
         "optimizer": d5.optimizers.Momentum(0.05, 0.9), "agents": 2, "batch_size": 16, "seed": 3,
         "warmup_steps": 0,
     }  # fmt: skip
-    return d5.Experiment(**(values | changes))
+    return d5.Experiment.from_values(**(values | changes))
 
 
 def trained(wanted: d5.Experiment, steps: int = STEPS) -> d5.Run:

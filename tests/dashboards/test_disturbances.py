@@ -20,7 +20,7 @@ EXPERIMENT = d5.Experiment(
     agents=3,
     batch_size=16,
     faults=d5.faults.FaultPolicy("continue"),
-    monitor_seconds=0,
+    recording=d5.metrics.Recording(monitor_seconds=0),
 )
 SHRUNK = [
     "fault at step 4: kill(agent=2, at_step=4)",

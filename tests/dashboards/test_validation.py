@@ -21,7 +21,7 @@ def test_the_accuracy_that_is_shown_is_of_the_split_that_was_evaluated(evaluate_
     data = d5.from_arrays(inputs[:50], labels[:50], validation=halves[0], test=halves[1], classes=2)
     wanted = d5.Experiment(
         "mlp", data, model_kwargs={"hidden": (4,)}, optimizer=d5.optimizers.SGD(0.5), agents=2,
-        batch_size=5, seed=1, warmup_steps=0, evaluate_test=evaluate_test,
+        batch_size=5, seed=1, recording=d5.metrics.Recording(warmup_steps=0), evaluate_test=evaluate_test,
     )  # fmt: skip
     with d5.simulate(wanted) as group:
         group.train(epochs=3, progress=False)

@@ -62,7 +62,7 @@ def experiment(model: Any = convolutional, **changes: Any) -> d5.Experiment:
         "model": model, "executor": "tensorflow", "dataset": data, "batch_size": 5, "agents": 2, "seed": 5,
         "optimizer": d5.optimizers.SGD(0.1), "warmup_steps": 0,
     }  # fmt: skip
-    return d5.Experiment(**(wanted | changes))
+    return d5.Experiment.from_values(**(wanted | changes))
 
 
 def steps_of(made: Any, batches: int, rate: float = 0.1) -> list[float]:

@@ -398,7 +398,7 @@ def test_a_run_goes_on_from_a_checkpoint_after_a_release(tmp_path: Path) -> None
         "batch_size": 4, "epochs": 100, "monitor_seconds": 0, "evaluate": False,
     }  # fmt: skip
     events = (Released(), d5.events.Checkpoint(every_steps=5, path=str(tmp_path)))
-    experiment = d5.Experiment(**options, events=events)
+    experiment = d5.Experiment.from_values(**options, events=events)
     with d5.simulate(experiment) as group:
         group.train(steps=8, progress=False)
         expected = group.parameters()

@@ -69,7 +69,7 @@ def test_agents_begin_with_the_first_ones_whole_state(real: bool) -> None:
 def drawn_run(**changes: Any) -> d5.Experiment:
     return d5.Experiment(
         Drawn, samples(48), RULES["SGD"][0], agents=3, batch_size=4, seed=5, evaluate=False, epochs=9,
-        warmup_steps=0, **changes,
+        recording=d5.metrics.Recording(warmup_steps=0), **changes,
     )  # fmt: skip
 
 
@@ -270,7 +270,7 @@ def test_running_statistics_do_not_depend_on_how_often_is_evaluated() -> None:
         data = samples()
         experiment = d5.Experiment(
             model=Ordinary, dataset=data, optimizer=d5.optimizers.SGD(0.1), agents=3, batch_size=4, epochs=4,
-            monitor_seconds=0, evaluate=True,
+            recording=d5.metrics.Recording(monitor_seconds=0), evaluate=True,
         )  # fmt: skip
         with d5.simulate(experiment) as group:
             for _ in range(4 if epochs_evaluated else 1):
@@ -370,7 +370,7 @@ def test_an_event_says_that_a_model_was_in_evaluation_mode() -> None:
     for module, expected in ((evaluated(Watched()), 2), (Watched(), 0), (FrozenBackbone(), 0)):
         experiment = d5.Experiment(
             model=module, dataset=samples(), optimizer=d5.optimizers.SGD(0.1), agents=2, batch_size=4,
-            monitor_seconds=0,
+            recording=d5.metrics.Recording(monitor_seconds=0),
         )  # fmt: skip
         with d5.simulate(experiment) as group:
             group.train(steps=1, progress=False)

@@ -172,7 +172,7 @@ def experiment(**values: Any) -> d5.Experiment:
         "model": Head, "dataset": samples(13), "optimizer": d5.optimizers.SGD(0.1), "agents": 2,
         "batch_size": 3, "epochs": 2, "monitor_seconds": 0,
     }  # fmt: skip
-    return d5.Experiment(**given | values)
+    return d5.Experiment.from_values(**given | values)
 
 
 @pytest.mark.parametrize("start", [d5.simulate, d5.launch], ids=["simulated", "real"])

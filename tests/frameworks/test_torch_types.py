@@ -54,7 +54,7 @@ def test_a_run_keeps_complex_parameters(tmp_path: Any) -> None:
     """The model of a run has them, and a checkpoint brings them back bit for bit."""
     experiment = d5.Experiment(
         model=Complex, dataset=samples(), optimizer=d5.optimizers.Adam(0.02),
-        agents=2, batch_size=4, epochs=9, monitor_seconds=0,
+        agents=2, batch_size=4, epochs=9, recording=d5.metrics.Recording(monitor_seconds=0),
         events=(d5.events.Checkpoint(tmp_path, every_steps=3),),
     )  # fmt: skip
     with d5.simulate(experiment) as group:

@@ -88,13 +88,15 @@ def test_a_training_goes_on_from_an_earlier_checkpoint(run: d5.Run, tmp_path: Pa
     assert not np.allclose(whole, 0)
 
 
-PART = {"faults": d5.faults.FaultPolicy, "elastic": d5.faults.Elasticity}
 POLICY = d5.faults.FaultPolicy("continue", 2, stuck_seconds=7.0)
 JOINS = d5.faults.Elasticity(d5.faults.Late(2, 0.001), keep_batch="global")
+KEEPS = d5.metrics.Recording(3, save_model_bytes=9)
+PARTS: dict[str, Any] = {"faults": POLICY, "elastic": JOINS, "recording": KEEPS}
 FORMER: dict[str, Any] = {  # each within its part now
     "on_failure": "restart", "min_agents": 2, "max_failures": 20, "stuck_seconds": 30.0,
     "heartbeat_seconds": 2.0, "orphans": "taken_over", "late": (d5.faults.Late(2, 5),),
-    "keep_batch": "global", "scale_rate": "linear",
+    "keep_batch": "global", "scale_rate": "linear", "warmup_steps": 11, "monitor_seconds": 0,
+    "mirror_seconds": 0, "save_model": "mean", "save_model_bytes": 10,
 }  # fmt: skip
 PLAIN: dict[str, Any] = {
     "model": "mlp", "dataset": "digits", "optimizer": d5.optimizers.SGD(0.1), "agents": 3,
@@ -106,9 +108,9 @@ PLAIN: dict[str, Any] = {
 def test_a_field_within_a_part_means_the_same_by_every_spelling(name: str) -> None:
     """By its former name, which warns with the new one, in its part, and by name alone: one hash."""
     value, own = FORMER[name], {name: FORMER[name]}
-    part = next(part for part, kind in PART.items() if hasattr(kind(), name))
-    within = d5.Experiment(**PLAIN, **{part: PART[part](**own)})
-    now = re.escape(f"is {part}=d5.faults.{PART[part].__name__}({name}={value!r}) now")
+    part, kind = next((part, type(each)) for part, each in PARTS.items() if hasattr(each, name))
+    within = d5.Experiment(**PLAIN, **{part: kind(**own)})
+    now = re.escape(f"is {part}={namespaces.shown(kind.__name__)}({name}={value!r}) now")
     with pytest.warns(DeprecationWarning, match=now) as warned:
         former = d5.Experiment(**PLAIN, **own)
     with pytest.warns(DeprecationWarning, match=now) as replaced:
@@ -125,11 +127,11 @@ def test_a_field_within_a_part_means_the_same_by_every_spelling(name: str) -> No
 
 def test_a_value_replaces_one_of_its_part_and_is_refused_beside_the_part() -> None:
     """Also under its former name, and in a copy by `with_values`."""
-    made = d5.Experiment(**PLAIN, faults=POLICY, elastic=JOINS)
-    former: dict[str, Any] = {"on_failure": "restart"}
+    made = d5.Experiment(**PLAIN, **PARTS)
     with pytest.warns(DeprecationWarning, match="on_failure"):
-        found = replace(made, **former)
-    assert found.faults == replace(POLICY, on_failure="restart") and found.elastic == JOINS
+        found = replace(made, **dict[str, Any](on_failure="restart"))
+    restarting = PARTS | {"faults": replace(POLICY, on_failure="restart")}
+    assert {name: getattr(found, name) for name in PARTS} == restarting
     assert made.with_values(on_failure="restart") == found != made
     given: dict[str, Any] = PLAIN | {"faults": POLICY, "on_failure": "stop", "min_agents": 2}
     both = r"^on_failure, min_agents is given beside faults: give faults alone, with on_failure, min_agents"
@@ -142,16 +144,17 @@ def test_a_value_replaces_one_of_its_part_and_is_refused_beside_the_part() -> No
 
 def test_what_was_kept_before_there_were_parts_is_read_without_a_warning() -> None:
     """A pickle's values and a run's JSON: the parts' fields stood among those of the experiment."""
-    made = d5.Experiment(**PLAIN, faults=POLICY, elastic=JOINS)
-    own = {each.name: getattr(part, each.name) for part in (POLICY, JOINS) for each in fields(part)}
+    made = d5.Experiment(**PLAIN, **PARTS)
+    own = {each.name: getattr(part, each.name) for part in PARTS.values() for each in fields(part)}
     state = made.__getstate__() | own
     found = object.__new__(d5.Experiment)
-    found.__setstate__({name: each for name, each in state.items() if name not in (*PART, "_described")})
-    assert found.hash == made.hash and (found.faults, found.elastic) == (POLICY, JOINS)
+    found.__setstate__({name: each for name, each in state.items() if name not in (*PARTS, "_described")})
+    assert found.hash == made.hash and {name: getattr(found, name) for name in PARTS} == PARTS
     assert not own.keys() & vars(found).keys()
     content = json.loads(serialized({"experiment": made}).text)
     values = content["parts"]["experiment"]["with"]
-    values |= values.pop("faults")["with"] | values.pop("elastic")["with"]
+    for part in PARTS:
+        values |= values.pop(part)["with"]
     assert deserialized(Serialized(json.dumps(content).encode(), None), "it") == {"experiment": made}
 
 
@@ -161,13 +164,12 @@ def test_a_simulation_is_the_same_by_former_names(tmp_path: Path) -> None:
     own: dict[str, Any] = {"on_failure": "continue", "orphans": "taken_over", "late": d5.faults.Late(2, 0.02)}
     with pytest.warns(DeprecationWarning):
         former = d5.Experiment(**given, **own)
-    faults = d5.faults.FaultPolicy("continue", orphans="taken_over")
-    now = d5.Experiment(**given, faults=faults, elastic=d5.faults.Elasticity(d5.faults.Late(2, 0.02)))
-    ends = []
+    policy, joins = d5.faults.FaultPolicy("continue", orphans="taken_over"), d5.faults.Elasticity(own["late"])
+    now, ends = d5.Experiment(**given, faults=policy, elastic=joins), []
     for at, wanted in enumerate((former, now, now.with_values(late=()))):
         plan, compute = d5.Faults().kill(agent=1, at_step=4), d5.simulation.ConstantTime(0.01)
         with d5.simulate(wanted, compute=compute, faults=plan, root=tmp_path / str(at)) as group:
             group.train(20, progress=False)
-            names = [row["name"] for row in group.tables()["events"].to_pylist()]
-            ends.append((group.seconds, names, group.agents[0].flat_parameters().tobytes()))
-    assert ends[0] == ends[1] and "agent_died" in ends[0][1] and ends[1][2] != ends[2][2]
+            assert "agent_died" in group.tables()["events"]["name"].to_pylist()
+            ends.append((group.seconds, group.agents[0].flat_parameters().tobytes()))
+    assert ends[0] == ends[1] and ends[1][1] != ends[2][1]

@@ -45,7 +45,7 @@ def experiment(**changes: Any) -> Experiment:
         "optimizer": d5.optimizers.Momentum(0.05, 0.9), "seed": 3, "evaluate": False, "warmup_steps": 0,
         "agents": None,
     }  # fmt: skip
-    return Experiment(**(values | changes))
+    return Experiment.from_values(**(values | changes))
 
 
 def simulated(wanted: Experiment) -> tuple[Array, int, float]:

@@ -30,7 +30,7 @@ def experiment(**changes: Any) -> Experiment:
         "model": "mlp", "dataset": DIGITS, "batch_size": 32, "epochs": 3, "agents": 2, "seed": 3,
         "optimizer": d5.optimizers.Momentum(0.05, 0.9), "warmup_steps": 0,
     }  # fmt: skip
-    return Experiment(**(values | changes))
+    return Experiment.from_values(**(values | changes))
 
 
 def flat(group: Any, rank: int = 0) -> Array:

@@ -93,9 +93,9 @@ class Double:
 def experiment(**values: Any) -> d5.Experiment:
     given: dict[str, Any] = {
         "model": "mlp", "dataset": data(), "optimizer": d5.optimizers.SGD(0.1), "agents": 2, "batch_size": 4,
-        "monitor_seconds": 0.0, "mirror_seconds": 0.0, "prefetch": 0,
+        "recording": d5.metrics.Recording(10, 0.0, 0.0), "prefetch": 0,
     }  # fmt: skip
-    return d5.Experiment(**{**given, **values})
+    return d5.Experiment.from_values(**{**given, **values})
 
 
 def example(kind: type, name: str, folder: Path) -> Any:
@@ -156,8 +156,7 @@ def table(folder: Path) -> dict[str, dict[str, Any]]:
         "Dataset": {"name": "tiny", "train": data().train, "test": data().test, "classes": ("a", "b", "c")},
         "Experiment": {
             "model": "mlp", "dataset": data(), "optimizer": d5.optimizers.SGD(0.1), "agents": 2,
-            "batch_size": 4,
-            "monitor_seconds": 0.0, "mirror_seconds": 0.0, "prefetch": 0,
+            "batch_size": 4, "recording": d5.metrics.Recording(10, 0.0, 0.0), "prefetch": 0,
         },
         "GrowingBatch": {"milestones": [3]},
         "HierarchicalAveraging": {"group_size": 2, "period": 1, "global_period": 2},

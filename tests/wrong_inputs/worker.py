@@ -78,7 +78,8 @@ def _experiment_with(made: Any, folder: Path) -> dict[str, Any] | None:
     for kind, name in (
         (d5.Optimizer, "optimizer"), (d5.Sampler, "train_sampler"), (d5.Transformation, "transformations"),
         (d5.Event, "events"), (ModelParallelism, "mesh"), (d5.faults.Late, "late"),
-        (d5.Dataset, "dataset"),
+        (d5.Dataset, "dataset"), (d5.faults.FaultPolicy, "faults"), (d5.faults.Elasticity, "elastic"),
+        (d5.metrics.Recording, "recording"),
     ):  # fmt: skip
         if isinstance(made, kind):
             more = {"distributed": d5.optimizers.ASGD} if name == "late" else {}

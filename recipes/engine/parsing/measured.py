@@ -75,7 +75,10 @@ def _of_experiment(criterion: Criterion, experiment: Experiment) -> None:
             (name,): (name in known, f"add {event} to the events")
             for name, event in brought("events that record").items()
         },
-        tuple(kind.name for kind in OF_NODES): (experiment.monitor_seconds > 0, "set monitor_seconds=1"),
+        tuple(kind.name for kind in OF_NODES): (
+            experiment.recording.monitor_seconds > 0,
+            "set monitor_seconds=1",
+        ),
     }
     for names, (recorded, _) in lacking.items():
         if recorded:

@@ -51,7 +51,7 @@ def rows_of(*given: dict[str, Any]) -> Any:
 def trained(dataset: d5.Dataset, agents: int, epochs: int) -> dict[str, Any]:
     experiment = d5.Experiment(
         "mlp", dataset, d5.optimizers.Momentum(0.1, 0.9), agents=agents, batch_size=8, epochs=epochs,
-        train_sampler=d5.samplers.OrderedSampler(), monitor_seconds=0,
+        train_sampler=d5.samplers.OrderedSampler(), recording=d5.metrics.Recording(monitor_seconds=0),
     )  # fmt: skip
     with d5.launch(experiment, quiet=True) as group:
         group.train()

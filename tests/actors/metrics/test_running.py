@@ -34,7 +34,7 @@ def group() -> Iterator[Any]:
     """Two agents that have done some steps, and wait for more; a test may end them."""
     experiment = d5.Experiment(
         model="lenet", dataset="digits", optimizer=d5.optimizers.SGD(0.05), agents=2, batch_size=24, seed=3,
-        cpus_per_agent=0.25, evaluate=False, monitor_seconds=0,
+        cpus_per_agent=0.25, evaluate=False, recording=d5.metrics.Recording(monitor_seconds=0),
     )  # fmt: skip
     with d5.launch(experiment, flight="0", quiet=True) as group:
         group.train(steps=30, progress=False)

@@ -66,7 +66,7 @@ def made(root: Path, agents: int, seed: int) -> Run:
     experiment = d5.Experiment(
         model="mlp", dataset="digits", optimizer=d5.optimizers.Momentum(0.05, 0.9), agents=agents,
         batch_size=16,
-        epochs=4, seed=seed, monitor_seconds=0, name="study",
+        epochs=4, seed=seed, recording=d5.metrics.Recording(monitor_seconds=0), name="study",
     )  # fmt: skip
     origin = RunOrigin(recipe="study", recipe_hash="0123456789abcdef")
     with simulate(experiment, compute=LogNormalTime(1e-3, 0.2), root=root, origin=origin) as group:

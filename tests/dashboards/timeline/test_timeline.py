@@ -48,7 +48,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     root = tmp_path_factory.mktemp("runs")
     found = {}
     for name, kind in KINDS.items():
-        experiment = d5.Experiment(**{**BASE, **kind})
+        experiment = d5.Experiment.from_values(**{**BASE, **kind})
         with simulate(experiment, compute=ConstantTime(1e-3), root=root) as group:
             group.train(steps=6)
         found[name] = Run(group.folder)
@@ -383,7 +383,7 @@ def test_clocks_of_a_node_keep_the_order_that_its_clock_gave() -> None:
     ],
 )
 def test_a_topology_is_made_again_of_its_description(topology: d5.Topology) -> None:
-    described = d5.Experiment(**{**BASE, "topology": topology, "slow": ()}).describe()["topology"]
+    described = d5.Experiment.from_values(**{**BASE, "topology": topology, "slow": ()}).describe()["topology"]
     again = topology_of(described)
     assert again is not None
     for step in range(3):

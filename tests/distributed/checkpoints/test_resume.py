@@ -80,7 +80,7 @@ def experiment(**changes: Any) -> d5.Experiment:
         "optimizer": d5.optimizers.Momentum(0.05, 0.9), "agents": 4, "batch_size": 4, "epochs": 4, "seed": 3,
         "warmup_steps": 0,
     }  # fmt: skip
-    return d5.Experiment(**(values | changes))
+    return d5.Experiment.from_values(**(values | changes))
 
 
 def course(group: Any) -> list[Any]:

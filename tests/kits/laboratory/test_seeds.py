@@ -49,8 +49,8 @@ class Simulated:
         rate = 1e30 if self.seed == self.at and self.then == "nan" else self.learning_rate
         experiment = Experiment(
             model="mlp", model_kwargs={"hidden": (self.hidden,)}, dataset="digits",
-            optimizer=d5.optimizers.SGD(rate),
-            agents=2, batch_size=256, epochs=2, seed=self.seed, warmup_steps=0, name=self.name,
+            optimizer=d5.optimizers.SGD(rate), agents=2, batch_size=256, epochs=2, seed=self.seed,
+            recording=d5.metrics.Recording(warmup_steps=0), name=self.name,
         )  # fmt: skip
         with d5.simulate(experiment, origin=origin) as group:
             group.train(progress=False)

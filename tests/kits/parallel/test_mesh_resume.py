@@ -68,7 +68,7 @@ def experiment(**changes: Any) -> d5.Experiment:
         "executor": "numpy",
         "timeout_seconds": 30.0, "warmup_steps": 0,
     }  # fmt: skip
-    return d5.Experiment(**(values | changes))
+    return d5.Experiment.from_values(**(values | changes))
 
 
 def course(wanted: d5.Experiment, steps: int, resume: Checkpoints | None = None) -> Any:

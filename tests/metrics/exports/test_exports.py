@@ -32,8 +32,8 @@ def run() -> Run:
     """Two simulated agents, three epochs of LeNet's smaller brother, five steps of warm-up."""
     experiment = d5.Experiment(
         model="mlp", model_kwargs={"hidden": (8,)}, dataset="digits",
-        optimizer=d5.optimizers.Momentum(0.1, 0.9),
-        agents=2, batch_size=100, epochs=3, seed=3, warmup_steps=5, name="exported",
+        optimizer=d5.optimizers.Momentum(0.1, 0.9), agents=2, batch_size=100, epochs=3, seed=3,
+        recording=d5.metrics.Recording(warmup_steps=5), name="exported",
     )  # fmt: skip
     with d5.simulate(experiment) as group:
         group.train(progress=False)

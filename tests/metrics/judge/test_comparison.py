@@ -222,7 +222,7 @@ def made(seed: int, origin: RunOrigin = ORIGIN, **changes: Any) -> Run:
     }  # fmt: skip
     latency = changes.pop("latency", 5e-5)
     with d5.simulate(
-        d5.Experiment(**(values | changes)), d5.simulation.UniformLinks(latency), origin=origin
+        d5.Experiment.from_values(**(values | changes)), d5.simulation.UniformLinks(latency), origin=origin
     ) as group:
         group.train(2, progress=False)
     return Run(group.folder)

@@ -25,7 +25,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("plain")
     experiment = d5.Experiment(
         model=torch.nn.Linear(4, 3), dataset=DATA, optimizer=d5.optimizers.SGD(0.1), agents=2, batch_size=3,
-        epochs=2, monitor_seconds=0, events=(d5.events.Checkpoint(),),
+        epochs=2, recording=d5.metrics.Recording(monitor_seconds=0), events=(d5.events.Checkpoint(),),
     )  # fmt: skip
     with d5.simulate(experiment, root=home / "runs") as group:
         group.train(progress=False)

@@ -30,7 +30,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def experiment(*events: Any) -> d5.Experiment:
     return d5.Experiment(
         model=torch.nn.Linear(4, 3), dataset=DATA, optimizer=d5.optimizers.SGD(0.1), agents=2, batch_size=3,
-        events=events, monitor_seconds=0,
+        events=events, recording=d5.metrics.Recording(monitor_seconds=0),
     )  # fmt: skip
 
 

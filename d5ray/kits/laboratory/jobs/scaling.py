@@ -119,7 +119,7 @@ class RealExchange(Contender["ScaleStudy"]):
             self.algorithm, agents, job.data, communicator=self.backend, evaluate=False
         )
         with launch(experiment, quiet=True, root=folder) as group:
-            group.train(experiment.warmup_steps + job.real_steps, progress=False)
+            group.train(experiment.recording.warmup_steps + job.real_steps, progress=False)
             samples, payload = group.metrics(), group.built.parameter_bytes
         rows = of(samples.filter(pc.equal(samples["phase"], "train")), ExchangeTime.name)
         seconds = rows["value"].reshape(agents, -1).min(axis=0)  # (agents, steps)
@@ -243,7 +243,7 @@ class ScaleStudy(SideBySide):
     def experiment(self, algorithm: str, agents: int, dataset: str | Dataset, **values: Any) -> Experiment:
         """The experiment of this many agents by this algorithm."""
         made = ALGORITHMS[algorithm]
-        return Experiment(
+        return Experiment.from_values(
             model=self.model,
             model_kwargs=self.model_kwargs,
             dataset=dataset,

@@ -64,7 +64,7 @@ class StragglerRates(SideBySide):
 
     def experiment(self, dataset: str | Dataset, rule: DistributedOptimizer, agents: int) -> Experiment:
         """The experiment of agents by this rule, the last one slow."""
-        return Experiment(
+        return Experiment.from_values(
             model=self.model,
             dataset=dataset,
             optimizer=self.optimizer,
