@@ -11,11 +11,11 @@ import ray
 from ray.exceptions import RayError
 
 from d5ray.actors.metrics.running import CONTROL
+from d5ray.actors.remote import SETUP_SECONDS
 from d5ray.actors.session import session
 from d5ray.errors import AgentError, D5Error, DiskFull, first_line
 
 LOOK_SECONDS: Final = 1.0  # between two looks
-SETUP_SECONDS: Final = 60.0  # for the first answer
 WAIT_SECONDS: Final = 0.1  # between two looks at an answer that is to come
 END_SECONDS: Final = 2.0  # for a start that is under way to notice that no other is wanted
 GONE_SECONDS: Final = 10.0  # for the process of a killed aggregator to be gone
@@ -141,7 +141,7 @@ class AggregatorKeeper:
             except ValueError:  # the name is free some time after the death
                 self._over.wait(WAIT_SECONDS)
                 continue
-            if why := self._look(actor, max(SETUP_SECONDS, self._stuck_seconds)):
+            if why := self._look(actor, max(self._seconds, self._stuck_seconds)):
                 reason = why
                 continue
             if self._over.is_set() or session.lost():

@@ -10,7 +10,6 @@ from d5ray.actors.metrics.aggregator import MetricsAggregator
 from d5ray.agent.building import BuiltSizes
 from d5ray.agent.connections import LateEntry
 from d5ray.agent.faults import AgentFaults, Do, left_after
-from d5ray.agent.sink import Sink
 from d5ray.agent.training_agent import TrainingAgent
 from d5ray.distributed.checkpoints.rollback import RestartPoint
 from d5ray.distributed.faults.plan import Faults
@@ -71,7 +70,7 @@ class Members:
         self.experiment, self.simulation, self.run_id = experiment, simulation, folder.name
         self.aggregator = MetricsAggregator(str(folder.parent), folder.name)
         self._folder, self._faults, self._do = folder, faults, do
-        self._sink = _DirectSink(self.aggregator)
+        self._sink = DirectSink(self.aggregator)
         count = experiment.agents or 1
         self.gone: set[int] = set(experiment.late_agents)
         self.attempts = dict.fromkeys(range(count), 0)
@@ -219,26 +218,3 @@ class Members:
             self.simulation.meadow.gone.add(rank)
             if servers is not None:
                 servers.leave(rank)
-
-
-@final
-class _DirectSink(Sink):
-    """Hands rows to the aggregator of this process."""
-
-    def __init__(self, aggregator: MetricsAggregator) -> None:
-        self._aggregator = aggregator
-
-    def samples(self, batch: Any) -> None:
-        self._aggregator.append(batch)
-
-    def frames(self, batch: Any) -> None:
-        self._aggregator.append_frames(batch)
-
-    def events(self, batch: Any) -> None:
-        self._aggregator.append_events(batch)
-
-    def file(self, name: str, data: bytes) -> None:
-        self._aggregator.keep_file(name, data)
-
-    def drain(self) -> None:
-        pass
