@@ -23,7 +23,8 @@ def implementation(framework: str, context: NodeContext) -> Any:
     """
     node = context.node
     check_supported(framework, [node])
-    if (of_kit := found("operators", f"{node.domain}.{node.type}")) is not None:
+    of_kit = found("operators", f"{node.domain}.{node.type}")
+    if of_kit is not None:
         return of_kit(framework, context)
     if not _in_catalogue(framework, node):
         return custom.implementation(framework, context)

@@ -34,7 +34,7 @@ NAMES: Mapping[str, str] = MappingProxyType(  # Deep500's name -> d5ray's, publi
         "CrossEntropy": "SoftmaxCrossEntropyLoss",
         "DeviceType": "BestDevice",
         "EmptyOnnxBaseVisitor": "register_operator",
-        "ExecutorEvent": "networks.events.event.GraphEvent",
+        "ExecutorEvent": "networks.GraphEvent",
         "GraphExecutor": "frameworks.torch.from_onnx",
         "MeanSquaredError": "MeanSquaredErrorLoss",
         "OnnxBaseVisitor": "register_operator",

@@ -17,6 +17,10 @@ from d5ray.kits.parallel.splitting.traffic import exchange_table as exchange_tab
 from d5ray.kits.parallel.splitting.traffic import parameter_table as parameter_table
 from d5ray.networks.difference import compare_values as compare_values
 from d5ray.networks.difference import structural_difference as structural_difference
+from d5ray.networks.events.collect_values import CollectValues as CollectValues
+from d5ray.networks.events.event import GraphEvent as GraphEvent
+from d5ray.networks.events.not_a_number import RaiseAtNaN as RaiseAtNaN
+from d5ray.networks.events.operator_memory import OperatorMemory as OperatorMemory
 from d5ray.networks.events.operator_times import OperatorTimes as OperatorTimes
 from d5ray.networks.microbatch.executor import MicroBatched as MicroBatched
 from d5ray.networks.microbatch.freezing import frozen_statistics as frozen_statistics
