@@ -1,7 +1,7 @@
 """Which cases of a test with many run in which suite
 
-`make test` runs some, chosen so that every value of every parameter occurs; `make test-full` others, drawn
-anew every week; `make test-slow` the rest.
+`make test` runs some, chosen so that every value of every parameter occurs, and of `QUICK` tests all;
+`make test-full` others, drawn anew every week; `make test-slow` the rest.
 """
 
 import hashlib
@@ -21,6 +21,21 @@ DEAR = (  # seconds a test: a Ray, a browser or other tests to start, a whole ne
     "tests/frameworks/test_jax_executor.py", "tests/frameworks/test_keras_executor.py", "tests/gpu/",
     "tests/kits/laboratory/", "tests/kits/parallel/on_ray/", "tests/kits/test_without_kits.py",
     "tests/recipes/", "tests/test_same_as_keras.py",
+)  # fmt: skip
+QUICK = (  # milliseconds a case: all of them run, since each row of a table is a claim of its own
+    "tests/archive/test_archive.py", "tests/distributed/compression/", "tests/distributed/faults/",
+    "tests/distributed/optimizers/test_compressed_sgd.py", "tests/distributed/optimizers/test_optimizers.py",
+    "tests/distributed/optimizers/test_server_optimizers.py", "tests/distributed/simulation/",
+    "tests/distributed/topologies/", "tests/docs/test_from_deep500.py",
+    "tests/frameworks/test_given_optimizers.py", "tests/frameworks/test_graph_executor_errors.py",
+    "tests/identity/", "tests/kits/laboratory/test_bench_plan.py", "tests/kits/laboratory/test_tune.py",
+    "tests/kits/parallel/test_splitting_rules.py", "tests/metrics/exports/test_exported_metrics.py",
+    "tests/metrics/judge/", "tests/metrics/queries/test_read_only.py", "tests/networks/layers/",
+    "tests/networks/test_network.py", "tests/networks/zoo/", "tests/ops/test_arrays_guarded.py",
+    "tests/ops/test_costs.py", "tests/ops/test_edges.py", "tests/ops/test_torch_own.py",
+    "tests/test_events.py", "tests/test_names.py", "tests/training/datasets/", "tests/training/events/",
+    "tests/training/optimizers/test_every_rule.py", "tests/training/optimizers/test_optimizer_rules.py",
+    "tests/training/samplers/", "tests/training/test_schedules.py", "tests/training/test_transformations.py",
 )  # fmt: skip
 WEEKS = 4  # after which each of these has run
 WEEK = "D5RAY_TEST_WEEK"  # a variable by which an earlier week's draw comes again
@@ -82,4 +97,6 @@ def some(cases: Iterable[tuple[str, dict[str, int]]]) -> set[str]:
 
 
 def _chosen(item: pytest.Item) -> bool:
+    if item.nodeid.startswith(QUICK):
+        return True
     return any(item.get_closest_marker(mark) for mark in ("every_case", "slow"))

@@ -87,7 +87,6 @@ OTHER_SETTINGS = {
 PEERS = {name: (row.rule, row.peer) for name, row in RULES.items() if row.peer is not None} | OTHER_SETTINGS
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PEERS)
 def test_a_rule_is_that_of_torch_optim(name: str, kind: str, in_float64: None) -> None:
