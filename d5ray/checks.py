@@ -129,15 +129,21 @@ def check_options(name: str, options: Mapping[str, Any], made_by: Callable[..., 
             )
 
 
-def check_keywords(kind: type, given: Mapping[str, Any], hints: Mapping[str, str]) -> None:
-    """Raise `UnknownArgument` for arguments that a class does not take; hints: what to write instead."""
+def check_keywords(
+    kind: type, given: Mapping[str, Any], hints: Mapping[str, str], also: Iterable[str] = ()
+) -> None:
+    """Raise `UnknownArgument` for arguments that a class does not take; hints: what to write instead.
+
+    also: names that it takes beside those of its signature.
+    """
     made: Any = kind
     known = inspect.signature(made.__init__).parameters
     if any(each.kind is each.VAR_KEYWORD for each in known.values()):
         return
+    names = {*known, *also} - {"self"}
     for name in given:
-        if name not in known:
-            advice = hints.get(name) or nearest(name, list(known)[1:])
+        if name not in names:
+            advice = hints.get(name) or nearest(name, names)
             raise UnknownArgument(f"{kind.__name__} takes no {name!r}: {advice}")
 
 

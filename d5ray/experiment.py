@@ -255,8 +255,7 @@ class Experiment:
 
     def __new__(cls, *_: object, **given: object) -> "Experiment":
         """Names what users of other libraries write first."""
-        known = {each.name for each in fields_of(cls)}
-        check_keywords(cls, {name: each for name, each in given.items() if name not in known}, HINTS)
+        check_keywords(cls, given, HINTS, also=(each.name for each in fields_of(cls)))
         return super().__new__(cls)
 
     def __post_init__(self) -> None:

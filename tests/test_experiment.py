@@ -1,5 +1,6 @@
 """Claims about Experiment: frozen data with a hash, and every wrong value refused in plain words."""
 
+import inspect
 import itertools
 import math
 import pickle
@@ -411,6 +412,24 @@ def test_a_wrong_value_is_refused_in_plain_words(given: dict[str, object], remed
         experiment(**given)
     assert remedy in str(caught.value)
     assert any(key in str(caught.value) or repr(value) in str(caught.value) for key, value in given.items())
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ("fault", "did you mean 'faults'"),
+        ("stuck_second", "did you mean 'stuck_seconds'"),  # of a part, whose name it then says
+        ("world_size", "it is agents=4"),
+    ],
+)
+def test_an_unknown_name_is_met_by_the_right_one(given: str, advice: str) -> None:
+    with pytest.raises(ConfigurationError, match=advice):
+        experiment(**{given: 3})
+
+
+def test_its_signature_is_that_of_its_fields() -> None:
+    """What editors and notebooks show."""
+    assert [*inspect.signature(Experiment).parameters] == [field.name for field in fields(Experiment)]
 
 
 class TwoRings(Topology):

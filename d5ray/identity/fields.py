@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeVar
@@ -79,6 +80,8 @@ def with_former_names(kind: type[T]) -> type[T]:
         made(self, *args, **gathered(kind, given, before))
 
     renamed.__init__ = init
+    signature = inspect.signature(made)
+    renamed.__signature__ = signature.replace(parameters=[*signature.parameters.values()][1:])
     for name, part in places.items():
         attribute = RenamedAttribute(f"{part}.{name}")
         attribute.__set_name__(kind, name)
