@@ -5,15 +5,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psutil
 import pytest
 
 import d5ray as d5
-from d5ray.actors.group.group import TrainingGroup
 from d5ray.distributed.group.membership import Membership
 from d5ray.errors import AgentError
 from tests.actors.group.test_failures import CASES, experiment
@@ -26,27 +23,9 @@ from tests.patience import patience
 STUCK_SECONDS = 6.0
 
 
-@contextmanager
-def stopping(group: TrainingGroup, rank: int, after: float, seconds: float | None = None) -> Iterator[None]:
-    """SIGSTOP to an agent when it has trained so long; SIGCONT after these seconds, or never."""
-    over = threading.Event()
-
-    def run() -> None:
-        pid = group.places[rank].pid
-        if over.wait(after):
-            return
-        os.kill(pid, signal.SIGSTOP)
-        if seconds is not None:
-            over.wait(seconds)
-            os.kill(pid, signal.SIGCONT)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+def stop(seconds: float | None = None) -> d5.Faults:
+    """SIGSTOP to agent 2 in the midst of its training; SIGCONT after these seconds, or never."""
+    return d5.Faults().stop(agent=2, at_step=40, seconds=seconds)
 
 
 @pytest.mark.full
@@ -54,9 +33,8 @@ def stopping(group: TrainingGroup, rank: int, after: float, seconds: float | Non
 def test_an_agent_that_is_stopped_for_ever_is_killed_and_the_run_goes_on(name: str, on_failure: str) -> None:
     """It is named, and with it who waited; the others end their training, alone or with another one."""
     wanted = experiment(CASES[name], on_failure, stuck_seconds=STUCK_SECONDS, heartbeat_seconds=2.0)
-    with d5.launch(wanted, quiet=True) as group:
-        with stopping(group, 2, 0.7):
-            outcome = group.train(progress=False)
+    with d5.launch(wanted, faults=stop(), quiet=True) as group:
+        outcome = group.train(progress=False)
         assert outcome.completed and outcome.step == wanted.epochs * group.built.steps_per_epoch
     of_it = [row["name"] for row in noted(group) if row["rank"] == 2]
     assert of_it[:3] == ["agent_silent", "agent_stuck", "agent_died"]
@@ -71,8 +49,8 @@ def test_an_agent_that_is_stopped_for_ever_is_killed_and_the_run_goes_on(name: s
 def test_without_a_policy_an_agent_that_is_stopped_ends_the_run_with_its_name() -> None:
     """on_failure='stop': who was stuck, and who waited."""
     wanted = experiment(CASES["allreduce"], "stop", stuck_seconds=STUCK_SECONDS)
-    group = d5.launch(wanted, quiet=True)
-    with pytest.raises(AgentError) as caught, group, stopping(group, 2, 0.7):
+    group = d5.launch(wanted, faults=stop(), quiet=True)
+    with pytest.raises(AgentError) as caught, group:
         group.train(progress=False)
     assert "TrainingAgent(rank=2) made no progress for 6 s while ranks 0, 1 and 3 waited for it" in str(
         caught.value
@@ -86,7 +64,7 @@ def test_where_the_time_out_is_the_shorter_one_it_ends_the_agent_that_is_stopped
     wanted = experiment(
         CASES["allreduce"], "continue", stuck_seconds=300.0, timeout_seconds=min(60.0, patience(5))
     )
-    with d5.launch(wanted, quiet=True) as group, stopping(group, 2, 0.7):
+    with d5.launch(wanted, faults=stop(), quiet=True) as group:
         assert group.train(progress=False).completed
     (stuck,) = noted(group, "agent_stuck")
     assert stuck["rank"] == 2 and stuck["seconds"] < 200
@@ -155,7 +133,7 @@ def test_a_survivor_that_computes_for_long_notices_a_death_later_and_is_no_dead_
 def test_an_agent_that_is_stopped_for_ten_seconds_is_silent_and_heard_again() -> None:
     """Nothing else happens: the same parameters, to the last bit, as when nobody is stopped."""
     wanted = experiment(CASES["allreduce"], "restart", stuck_seconds=60.0, heartbeat_seconds=3.0, epochs=4)
-    with d5.launch(wanted, quiet=True) as group, stopping(group, 2, 0.7, 10.0):
+    with d5.launch(wanted, faults=stop(10.0), quiet=True) as group:
         assert group.train(progress=False).completed
     with d5.simulate(wanted) as calm:
         calm.train(progress=False)
