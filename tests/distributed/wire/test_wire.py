@@ -39,6 +39,7 @@ class Service:
         self.met: list[tuple[Claim, Wire]] = []
         self.made: list[Wire] = []
         self.news = threading.Condition()
+        self.closed = False
         self.listener = Listener(
             self.serve, self.admit, host="127.0.0.1", secret=SECRET, seconds=seconds, local=True
         )
@@ -48,6 +49,8 @@ class Service:
 
     def serve(self, claim: Claim, wire: Wire) -> None:
         with self.news:
+            if self.closed:  # one that had proved itself before
+                wire.close()
             self.met.append((claim, wire))
             self.news.notify_all()
 
@@ -69,8 +72,10 @@ class Service:
 
     def close(self) -> None:
         self.listener.close()
-        for wire in (*self.made, *(wire for _, wire in self.met)):
-            wire.close()
+        with self.news:
+            self.closed = True
+            for wire in (*self.made, *(wire for _, wire in self.met)):
+                wire.close()
 
 
 @pytest.fixture
