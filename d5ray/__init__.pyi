@@ -13,6 +13,7 @@ from numpy import uint64 as uint64
 
 from d5ray import compression as compression
 from d5ray import datasets as datasets
+from d5ray import errors as errors
 from d5ray import events as events
 from d5ray import faults as faults
 from d5ray import metrics as metrics

@@ -1,7 +1,8 @@
 """The namespaces: which has which public name, read from its stub
 
 `__init__.pyi` beside a namespace's `__init__.py` is the one list of its names: programs, editors and type
-checkers read the same file. Nothing else is kept, generated or imported.
+checkers read the same file. Nothing else is kept, generated or imported. A namespace without a stub is a
+module, whose own classes are its names.
 """
 
 from collections.abc import Iterable
@@ -26,13 +27,16 @@ def table(namespace: str) -> dict[str, str]:
     from pathlib import Path  # noqa: PLC0415 - it takes longer to import than all of `import d5ray`
 
     stub = Path(__file__).parent.parent.joinpath(*namespace.split(".")[1:], "__init__.pyi")
+    if not stub.exists():
+        own = vars(import_module(namespace)).items()
+        return {name: namespace for name, it in own if isinstance(it, type) and it.__module__ == namespace}
     words = stub.read_text(encoding="utf-8").translate(dict.fromkeys(map(ord, "(,)"), " ")).split()
     return {words[at + 3]: words[at + 1] for at in range(0, len(words), 6)}  # from MODULE import NAME as NAME
 
 
 @cache
 def places() -> dict[str, str]:
-    """Every public name, and the namespace that has it; a name is in one of them alone.
+    """Every public name, and the namespace that has it: one of them alone, or the top, where it is there too.
 
     >>> places()["Ring"], places()["Experiment"]
     ('d5ray.topologies', 'd5ray')
