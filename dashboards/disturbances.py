@@ -7,7 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from d5ray.dashboards.numbers import count
+from d5ray.dashboards.quantities import count
 from d5ray.distributed.faults.fault import MISSED
 
 SHOWN: Final = 6  # sentences of a run; more are counted

@@ -1,4 +1,4 @@
-"""Values as people read them: one unit for a value and its interval, as many digits as count"""
+"""Numbers, sizes and counts as people read them, a value and its interval in one unit; colours of verdicts"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -7,10 +7,10 @@ from typing import NamedTuple, final
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.dashboards.numbers import number
 from d5ray.metrics.statistics.intervals import Estimate
 
 Floats = npt.NDArray[np.float64]
+COLOURS = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow"}
 SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
@@ -73,3 +73,34 @@ def spread(found: Sequence[Estimate], scale: float = 1.0) -> tuple[Floats, Float
     high = [value if each.high is None else each.high for each, value in zip(found, values, strict=True)]
     middle, ends = np.array(values) / scale, np.array([low, high]) / scale
     return middle, np.stack([middle - ends[0], ends[1] - middle])
+
+
+def number(value: float) -> str:
+    """A number with as many digits as a reader wants.
+
+    >>> number(0.0026108), number(20094.53), number(0.97), number(12.0)
+    ('0.00261', '20,095', '0.97', '12')
+    """
+    if not math.isfinite(value):
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 0.01 else f"{value:.3g}"
+
+
+def size(count_of_bytes: float) -> str:
+    """Bytes in the nearest unit.
+
+    >>> size(39350240)
+    '39.4 MB'
+    """
+    units = ("B", "kB", "MB", "GB", "TB")
+    power = min(int(math.log10(max(count_of_bytes, 1)) // 3), len(units) - 1)
+    return f"{count_of_bytes / 1000**power:.3g} {units[power]}"
+
+
+def count(amount: int, noun: str, plural: str = "") -> str:
+    """The amount with its noun in the right number.
+
+    >>> count(1, "agent"), count(2, "agent"), count(3, "criterion", "criteria")
+    ('1 agent', '2 agents', '3 criteria')
+    """
+    return f"{amount} {noun if amount == 1 else plural or noun + 's'}"

@@ -18,10 +18,9 @@ import grimp
 REPOSITORY = Path(__file__).parent.parent
 TABLE = "tests/house.toml"
 PRODUCT = ("d5ray", "actors", "ops", "recipes", "dashboards", "benchmarks")
-OPEN = (
-    "d5ray.errors",
-    *(f"d5ray.frameworks.{name}" for name in ("numpy", "cupy", "torch", "tensorflow", "jax")),
-)
+FRAMEWORKS = (f"d5ray.frameworks.{name}" for name in ("numpy", "cupy", "torch", "tensorflow", "jax"))
+OPEN = ("d5ray.errors", *FRAMEWORKS)  # and what the table of docs/architecture.md declares for kits
+DECLARED = re.compile(r"^\| `(d5ray[\w.]+)` \|", re.MULTILINE)
 SMALL = 40  # lines; a file below is hardly one idea
 IMPORT = re.compile(r"^ *from (d5ray[\w.]*) import (?:\(([^)]*)\)|(.*))", re.MULTILINE)
 FIELD = re.compile(r"^    ([a-z]\w*): ", re.MULTILINE)
@@ -69,7 +68,8 @@ class House:
             if file.endswith(".py") and not file.startswith("tests/")
         }
         stubs = {file: text for file, text in self.texts.items() if file.endswith(".pyi")}
-        self.spaces = {*OPEN, *map(_module, stubs)}
+        declared = DECLARED.findall((repository / "docs/architecture.md").read_text("utf-8"))
+        self.spaces = {*OPEN, *declared, *map(_module, stubs)}
         self.public = {name for text in stubs.values() for name in imported_of(text)}
 
     @cached_property

@@ -17,7 +17,7 @@ REFERENCE = Path(__file__).parent.parent / "docs/reference/running.rst"
     ("kind", "wrong"),
     [
         ("ConfigurationError", lambda _: d5.topologies.Ring(0)),
-        ("UnknownArgument", lambda _: d5.Experiment("mlp", "digits", d5.optimizers.SGD(0.1), agnets=2)),
+        ("UnknownArgument", lambda _: d5.Experiment("mlp", "digits", d5.optimizers.SGD(0.1), agnets=2)),  # type: ignore[call-arg]
         ("DataError", lambda _: d5.from_arrays(np.zeros((3, 2)), np.zeros(4))),
         ("StorageError", lambda file: d5.simulate(EXPERIMENT, root=file / "runs")),
         ("ValidationError", lambda _: d5.operators.check_forward(np.negative, [np.ones(2)], np.square)),

@@ -5,10 +5,10 @@ from typing import Any
 
 from dash import html
 
-from d5ray.dashboards.numbers import number, size
 from d5ray.dashboards.page import tables, topology
 from d5ray.dashboards.page.charts import ChartOptions
 from d5ray.dashboards.page.runs import OpenRun
+from d5ray.dashboards.quantities import number, size
 from d5ray.metrics.judge.comparable import incomparable
 from d5ray.metrics.views import communication, events, key_figures
 from d5ray.metrics.views.run_labels import besides, in_words, place_of

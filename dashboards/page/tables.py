@@ -8,8 +8,8 @@ from typing import Any, Final
 import pyarrow as pa
 from dash import html
 
-from d5ray.dashboards.numbers import number, size
 from d5ray.dashboards.page.runs import OpenRun
+from d5ray.dashboards.quantities import number, size
 from d5ray.display.visible_text import one_line
 from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.views import samples

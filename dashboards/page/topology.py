@@ -4,10 +4,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from d5ray.dashboards.numbers import number, size
 from d5ray.dashboards.page.chart_style import COLOURS, SEQUENCE, empty, figure, plain
 from d5ray.dashboards.page.charts import ChartOptions
 from d5ray.dashboards.page.runs import OpenRun
+from d5ray.dashboards.quantities import number, size
 from d5ray.metrics.views import communication
 
 SERVER = "ParameterServer"

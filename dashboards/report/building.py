@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from d5ray.dashboards.numbers import count
+from d5ray.dashboards.quantities import count
 from d5ray.dashboards.report.document import ReportDocument
 from d5ray.dashboards.report.sections import (
     breakdown,

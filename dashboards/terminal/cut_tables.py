@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from d5ray.dashboards.numbers import number, size
+from d5ray.dashboards.quantities import number, size
 from d5ray.display.console import ConsoleTable, out
 from d5ray.errors import ConfigurationError
 from d5ray.names.lazy import NoSuchName

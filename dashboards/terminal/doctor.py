@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from d5ray.actors.session.session import reachable
-from d5ray.dashboards.numbers import size
+from d5ray.dashboards.quantities import size
 from d5ray.dashboards.terminal.installed import BAD, GOOD, WARN, Finding, packages, system
 from d5ray.display.console import ConsoleTable, out, styled
 from d5ray.errors import D5Error

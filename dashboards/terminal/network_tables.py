@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.dashboards.numbers import count, number, size
+from d5ray.dashboards.quantities import count, number, size
 from d5ray.display.console import ConsoleTable, out, styled
 from d5ray.networks.difference import compare_values, structural_difference
 from d5ray.networks.network import Network

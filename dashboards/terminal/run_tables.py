@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from d5ray.dashboards.disturbances import disturbances
-from d5ray.dashboards.numbers import COLOURS, count, number
-from d5ray.dashboards.numbers import size as size
+from d5ray.dashboards.quantities import COLOURS, count, number, size
 from d5ray.display.console import (
     ConsoleTable,
     err,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from d5ray.dashboards.numbers import COLOURS, count, number
+from d5ray.dashboards.quantities import COLOURS, count, number
 from d5ray.dashboards.terminal.run_tables import criteria, estimated, notes
 from d5ray.display.console import ConsoleTable, lines, out, styled
 from d5ray.metrics.judge.criteria import Verdict

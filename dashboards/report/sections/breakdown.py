@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import numpy as np
 
-from d5ray.dashboards.numbers import number
-from d5ray.dashboards.quantities import Unit, unit_of
+from d5ray.dashboards.quantities import Unit, number, unit_of
 from d5ray.dashboards.report.document import Block, Figure, ReportTable, Section
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.subject import Setting, Subject

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 import numpy as np
 
-from d5ray.dashboards.numbers import number, size
-from d5ray.dashboards.quantities import told, unit_of
+from d5ray.dashboards.quantities import number, size, told, unit_of
 from d5ray.dashboards.report.document import Block, Figure, Note, ReportTable, Section
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.subject import Setting, Subject

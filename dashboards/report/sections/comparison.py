@@ -4,8 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from d5ray.dashboards.numbers import count
-from d5ray.dashboards.quantities import unit_of
+from d5ray.dashboards.quantities import count, unit_of
 from d5ray.dashboards.report.document import Block, Figure, Mark, Note, ReportTable, Section, TableCell
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.sections.verdict import other_rate

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 import numpy as np
 
-from d5ray.dashboards.numbers import number, size
-from d5ray.dashboards.quantities import spread, told
+from d5ray.dashboards.quantities import number, size, spread, told
 from d5ray.dashboards.report.document import Block, Figure, ReportTable
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.subject import Member, Subject

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from d5ray.dashboards.numbers import count
-from d5ray.dashboards.quantities import unit_of
+from d5ray.dashboards.quantities import count, unit_of
 from d5ray.display.console import ConsoleTable, Screen, out, styled
 from d5ray.metrics.judge.comparison import RunComparison
 from d5ray.metrics.judge.differences import BAD, GOOD, MetricDifference

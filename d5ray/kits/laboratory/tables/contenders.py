@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from d5ray.dashboards.numbers import COLOURS, number, size
+from d5ray.dashboards.quantities import COLOURS, number, size
 from d5ray.display.console import ConsoleTable, Group, styled
 from d5ray.kits.laboratory.metrics import side_by_side
 from d5ray.kits.laboratory.metrics.exchanges import ALLREDUCE_TIME, GRADIENT_TIME

@@ -9,8 +9,7 @@ from typing import Any, Final, final
 
 import pyarrow as pa
 
-from d5ray.dashboards.numbers import count, number, size
-from d5ray.dashboards.quantities import unit_of
+from d5ray.dashboards.quantities import count, number, size, unit_of
 from d5ray.display.console import ConsoleTable, Group, lines, out, styled
 from d5ray.kits.laboratory.bench.deepbench import GROUPS
 from d5ray.kits.laboratory.metrics import operator_calls

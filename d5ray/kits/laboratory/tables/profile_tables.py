@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from d5ray.dashboards.numbers import number
+from d5ray.dashboards.quantities import number
 from d5ray.display.console import ConsoleTable
 from d5ray.kits.laboratory.metrics.performance_profiles import (
     EVALUATED_STEP,

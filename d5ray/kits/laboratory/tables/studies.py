@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from d5ray.dashboards.numbers import count, number, size
-from d5ray.dashboards.quantities import unit_of
+from d5ray.dashboards.quantities import count, number, size, unit_of
 from d5ray.display.console import ConsoleTable
 from d5ray.kits.laboratory.metrics import exchanges as of_exchanges
 from d5ray.kits.laboratory.metrics import rates, side_by_side, simulations
