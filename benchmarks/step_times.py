@@ -18,7 +18,7 @@ from d5ray.training.recording import Recording
 from d5ray.training.samplers.sampler import Sampler, ShuffleSampler
 
 if TYPE_CHECKING:
-    from benchmarks.torch_loops import Task
+    from benchmarks.torch_loops import TorchTask
 
 HASHED_AS = "d5ray.recipes.step_times"  # where the first runs knew it
 
@@ -79,11 +79,11 @@ class StepTimes(SideBySide):
         )
 
     @property
-    def task(self) -> "Task":
+    def task(self) -> "TorchTask":
         """What the loops in plain PyTorch run."""
-        from benchmarks.torch_loops import Task  # noqa: PLC0415 - imports torch
+        from benchmarks.torch_loops import TorchTask  # noqa: PLC0415 - imports torch
 
-        return Task(
+        return TorchTask(
             model=self.model,
             dataset=self.data,
             batch_size=self.batch_size,

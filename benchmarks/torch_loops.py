@@ -38,7 +38,7 @@ def as_it_is(module: nn.Module) -> nn.Module:
 
 
 @dataclass(frozen=True)
-class Task:
+class TorchTask:
     """What a loop trains; the same values as an `Experiment` has. batch_size: samples a process and step.
 
     device: PyTorch's name of it. A sample may have several labels, such as the tokens that follow.
@@ -78,7 +78,7 @@ class HandWrittenLoop:
     what takes the module's place, so that the gradients are those of all.
     """
 
-    def __init__(self, task: Task, rank: int = 0, size: int = 1, prepare: Prepare = as_it_is) -> None:
+    def __init__(self, task: TorchTask, rank: int = 0, size: int = 1, prepare: Prepare = as_it_is) -> None:
         classes = len(task.dataset.classes)
         self.module = build.module(
             task.model,
@@ -124,7 +124,7 @@ class DistributedDataParallelLoop:
     The first process hosts the store (`host_store`), all join there, and `close` ends the group.
     """
 
-    def __init__(self, task: Task, rank: int, size: int) -> None:
+    def __init__(self, task: TorchTask, rank: int, size: int) -> None:
         self.task = task
         self.rank = rank
         self.size = size
@@ -167,7 +167,7 @@ def accuracy(module: nn.Module, split: Samples) -> float:
     return right / len(split) if len(split) else math.nan
 
 
-def _batches(task: Task, rank: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _batches(task: TorchTask, rank: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
     """This process's part of every step's samples, epoch after epoch, without end."""
     inputs = torch.tensor(task.dataset.train.inputs)  # (N, C, H, W)
     labels = torch.tensor(task.dataset.train.labels)  # (N,)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 from d5ray.errors import AgentError, first_line
 
 if TYPE_CHECKING:
-    from benchmarks.torch_loops import Task, Trained
+    from benchmarks.torch_loops import TorchTask, Trained
 
 
 def absent(module: str, package: str, name: str = "") -> str:
@@ -29,7 +29,7 @@ def missing() -> str:
 class TorchTrainerHost:
     """Runs Ray Train's driver in a process of its own: it takes Ctrl-C for itself, and keeps it."""
 
-    def train(self, task: "Task", workers: int, steps: int, folder: str) -> "list[Trained]":
+    def train(self, task: "TorchTask", workers: int, steps: int, folder: str) -> "list[Trained]":
         """What each of `workers` fresh processes noted, by rank. folder: for Ray Train's files."""
         from ray.train import RunConfig, ScalingConfig  # noqa: PLC0415 - takes a while, and few need it
         from ray.train.torch import TorchConfig, TorchTrainer  # noqa: PLC0415 - as above

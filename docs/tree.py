@@ -23,7 +23,7 @@ OTHERS = {
 
 
 @dataclass(frozen=True)
-class Folder:
+class MappedFolder:
     """A folder: its path from the top, what it is, and its files with what they hold."""
 
     path: str
@@ -31,24 +31,24 @@ class Folder:
     files: dict[str, str]
 
 
-def folders() -> list[Folder]:
+def folders() -> list[MappedFolder]:
     """All that hold Python or pages, a folder before those in it; last what stands beside them."""
     found = [each for name in FOLDERS for each in _inside(REPOSITORY / name)]
     docs = REPOSITORY / "docs"
     pages = {path: _title(path) for path in (*docs.rglob("*.md"), *docs.rglob("*.rst"))}
     pages |= {path: _first_line(path) for path in docs.glob("*.py")}
     files = {path.relative_to(docs).as_posix(): text for path, text in sorted(pages.items())}
-    found.append(Folder("docs", "Lessons that run, the guide by topic, and the reference", files))
-    return [*found, Folder("", "Beside the folders", OTHERS)]
+    found.append(MappedFolder("docs", "Lessons that run, the guide by topic, and the reference", files))
+    return [*found, MappedFolder("", "Beside the folders", OTHERS)]
 
 
-def _inside(folder: Path) -> Iterator[Folder]:
+def _inside(folder: Path) -> Iterator[MappedFolder]:
     init = folder / "__init__.py"
     files = {
         path.name: _first_line(path) for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"
     }
     about = _first_line(init) if init.exists() else ""
-    yield Folder(folder.relative_to(REPOSITORY).as_posix(), about, files)
+    yield MappedFolder(folder.relative_to(REPOSITORY).as_posix(), about, files)
     for path in sorted(folder.iterdir()):
         if path.is_dir() and not path.is_symlink() and list(path.rglob("*.py")):
             yield from _inside(path)

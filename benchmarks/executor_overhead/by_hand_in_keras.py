@@ -15,7 +15,7 @@ Turn = Callable[[Iterator[Array]], list[Array]]
 
 
 @final
-class HandWritten:
+class KerasByHand:
     """A model with its batch, channels last; see `executor_times.Side`."""
 
     def __init__(self, model: Any, layers: Layers, names: Sequence[str], batch: Array, labels: Array) -> None:
@@ -51,7 +51,7 @@ class HandWritten:
         return [each for _, turn in self._layers for each in turn(rest)]
 
 
-def side(of: MeasuredNetwork, values: Mapping[str, Array], batch: Array, labels: Array) -> HandWritten:
+def side(of: MeasuredNetwork, values: Mapping[str, Array], batch: Array, labels: Array) -> KerasByHand:
     """The model with these values; running statistics, which no gradient moves, stay as Keras has them."""
     if of.network not in MODELS:
         raise ConfigurationError(f"no {of.network!r} is written by hand: {nearest(of.network, MODELS)}")
@@ -62,7 +62,7 @@ def side(of: MeasuredNetwork, values: Mapping[str, Array], batch: Array, labels:
         for variable, value in zip(layer.trainable_variables, turn(rest), strict=True):
             variable.assign(value)
     last = np.ascontiguousarray(np.moveaxis(batch, 1, -1)) if batch.ndim > 2 else batch
-    return HandWritten(model, layers, names, last, labels)
+    return KerasByHand(model, layers, names, last, labels)
 
 
 def _as_they_are(count: int) -> Turn:

@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 
 
 @final
-class HandWritten:
+class TorchByHand:
     """A module with its batch; see `executor_times.Side`."""
 
     def __init__(self, module: nn.Module, names: list[str], batch: Array, labels: Array) -> None:
@@ -44,7 +44,7 @@ class HandWritten:
         return [gradients[name] for name in self._names]
 
 
-def side(of: MeasuredNetwork, values: Mapping[str, Array], batch: Array, labels: Array) -> HandWritten:
+def side(of: MeasuredNetwork, values: Mapping[str, Array], batch: Array, labels: Array) -> TorchByHand:
     """The module with these values, whose order is that of its own tensors."""
     if of.network not in MODULES:
         raise ConfigurationError(f"no {of.network!r} is written by hand: {nearest(of.network, MODULES)}")
@@ -55,7 +55,7 @@ def side(of: MeasuredNetwork, values: Mapping[str, Array], batch: Array, labels:
             tensor.copy_(torch.from_numpy(value))
     parameters = dict(module.named_parameters())
     names = [theirs for name, theirs in zip(own, values, strict=True) if name in parameters]
-    return HandWritten(module, names, batch, labels)
+    return TorchByHand(module, names, batch, labels)
 
 
 @final

@@ -72,7 +72,7 @@ class ExecutorTimes:
         else:
             from benchmarks.executor_overhead import by_hand_in_keras as written  # noqa: PLC0415
         native = written.side(self.of, values, batch, labels)
-        return {OURS: Ours(self.of.framework, own, batch, labels, native.laid_out), NATIVE: native}
+        return {OURS: OwnExecutor(self.of.framework, own, batch, labels, native.laid_out), NATIVE: native}
 
     def check(self, sides: dict[str, Side]) -> None:
         """Raise `AgentError` unless both sides compute the same."""
@@ -111,7 +111,7 @@ class ExecutorTimes:
 
 
 @final
-class Ours:
+class OwnExecutor:
     """d5ray's executor."""
 
     def __init__(

@@ -56,7 +56,7 @@ class Recordings(SideBySide):
         for contender in self.contenders():
             if not isinstance(contender, PartOfTheWay):
                 raise ConfigurationError(
-                    f"comparisons has {contender!r}: it must be Values(), Store() or Query()"
+                    f"comparisons has {contender!r}: it must be Values(), Storing() or Query()"
                 )
 
     @property
@@ -86,7 +86,7 @@ class Values(PartOfTheWay):
     word = "recorder"
 
     def measure(self, job: Recordings, folder: Path) -> list[RankSeries]:
-        times = self.times(Recorded(job.steps, job.rule), folder)
+        times = self.times(RecordWork(job.steps, job.rule), folder)
         each = [seconds / (job.steps * WIDTH) for seconds in times.seconds]
         loops = times.loops * job.steps * WIDTH
         reason = times.stop_reason
@@ -95,13 +95,14 @@ class Values(PartOfTheWay):
 
 @final
 @dataclass(frozen=True)
-class Store(PartOfTheWay):
+class Storing(PartOfTheWay):
     """An agent's batches into a run's folder: expanded to rows, checked, and handed to the file system."""
 
     word = "store"
+    HASHED_AS = "Store"
 
     def measure(self, job: Recordings, folder: Path) -> list[RankSeries]:
-        times = self.times(Stored(job.steps, folder, job.rule), folder)
+        times = self.times(StoreWork(job.steps, folder, job.rule), folder)
         rates = [job.steps * WIDTH / seconds for seconds in times.seconds]
         reason = times.stop_reason
         return [RankSeries(STORING_RATE, "1/s", 0, rates, phase="run", loops=times.loops, stop_reason=reason)]
@@ -115,7 +116,7 @@ class Query(PartOfTheWay):
     word = "sql"
 
     def measure(self, job: Recordings, folder: Path) -> list[RankSeries]:
-        times = self.times(Asked(job.rows, folder, job.rule), folder)
+        times = self.times(QueryWork(job.rows, folder, job.rule), folder)
         reason = times.stop_reason
         return [
             RankSeries(QUERY_TIME, "s", 0, times.seconds, phase="run", loops=times.loops, stop_reason=reason)
@@ -124,7 +125,7 @@ class Query(PartOfTheWay):
 
 @final
 @dataclass(frozen=True)
-class Recorded:
+class RecordWork:
     """The work of the one process: that many steps into a recorder, again and again."""
 
     steps: int
@@ -146,7 +147,7 @@ class Recorded:
 
 @final
 @dataclass(frozen=True)
-class Stored:
+class StoreWork:
     """The work of the one process: the same batches into the same run, numbered on."""
 
     steps: int
@@ -182,7 +183,7 @@ class Stored:
 
 @final
 @dataclass(frozen=True)
-class Asked:
+class QueryWork:
     """The work of the one process: a run with that many rows, complete on disk, and the query on it."""
 
     rows: int

@@ -8,7 +8,7 @@ them, checks that none is missing and hands them to the file system. The query i
 text to the table with a median for each metric, checked against NumPy's. The unit is a fresh process.
 """
 
-from benchmarks.recording_speed.job import Query, Recordings, Store, Values
+from benchmarks.recording_speed.job import Query, Recordings, Storing, Values
 from benchmarks.recording_speed.metrics import QueryTime, RecordingTime, RowsStored
 from d5ray.recipes.engine.command import main
 
@@ -17,7 +17,7 @@ LISTED = ("benchmarks", "2 minutes")  # by `d5ray list`; on two cores
 # Fixed components: whoever competes keeps them
 FIXED = {
     "job": Recordings,
-    "comparisons": ((Values(), Store()), (Query(),)),
+    "comparisons": ((Values(), Storing()), (Query(),)),
     "rows": 10_000_000,
 }
 

@@ -52,10 +52,10 @@ def _work(given: dict[str, Any]) -> None:
     import torch  # noqa: PLC0415 - as above
     from ray.train.torch import prepare_model  # noqa: PLC0415 - as above
 
-    from benchmarks.recovery_speed.worker import Training  # noqa: PLC0415 - imports torch
+    from benchmarks.recovery_speed.worker import LocalTraining  # noqa: PLC0415 - imports torch
 
     rank = ray.train.get_context().get_world_rank()
-    training, step = Training(given | {"rank": rank}), 0
+    training, step = LocalTraining(given | {"rank": rank}), 0
     if (checkpoint := ray.train.get_checkpoint()) is not None:
         with checkpoint.as_directory() as folder:
             state = torch.load(Path(folder) / STATE)

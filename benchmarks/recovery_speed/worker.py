@@ -26,7 +26,7 @@ dist: Any = torch.distributed
 LOOK_SECONDS = 0.02
 
 
-class Training:
+class LocalTraining:
     """The network, its optimizer and the samples of one process. given: what the driver wrote."""
 
     def __init__(self, given: dict[str, Any]) -> None:
@@ -55,7 +55,7 @@ def with_torchft(given: dict[str, Any]) -> None:
     """A replica of one process, with its manager; it heals from another one where it comes later."""
     from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo  # noqa: PLC0415
 
-    training = Training(given)
+    training = LocalTraining(given)
 
     def state() -> dict[str, Any]:
         return {"module": training.module.state_dict(), "optimizer": training.optimizer.state_dict()}
@@ -95,7 +95,7 @@ def with_hivemind(given: dict[str, Any]) -> None:
     """A peer, which averages gradients with those that the DHT lets it find."""
     import hivemind  # noqa: PLC0415
 
-    training = Training(given)
+    training = LocalTraining(given)
     dht = hivemind.DHT(initial_peers=given["peers"], start=True, host_maddrs=["/ip4/127.0.0.1/tcp/0"])
     if not given["peers"]:
         _told(given, "peers", json.dumps([str(each) for each in dht.get_visible_maddrs()]))

@@ -32,12 +32,13 @@ SERVICE_SECONDS = 300.0
 
 @final
 @dataclass(frozen=True)
-class ThroughD5ray(Contender[ServerUpdates]):
+class ThroughServers(Contender[ServerUpdates]):
     """d5ray's `ParameterServer`, every shard in an actor, and agents that speak to them past Ray."""
 
     processes: int
     shards: int = 2
     word = "d5ray"
+    HASHED_AS = "ThroughD5ray"
 
     def measure(self, job: ServerUpdates, folder: Path) -> list[RankSeries]:
         from benchmarks.server_speed.pushing_agents import LEARNING_RATE, Pusher  # noqa: PLC0415 - as above

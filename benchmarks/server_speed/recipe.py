@@ -15,7 +15,7 @@ and backwards in turn.
 once and writes x once, in one process.
 """
 
-from benchmarks.server_speed.baselines import AsDocumented, ServiceAndUpdate, ThroughD5ray, ThroughSnapshots
+from benchmarks.server_speed.baselines import AsDocumented, ServiceAndUpdate, ThroughServers, ThroughSnapshots
 from benchmarks.server_speed.job import ServerUpdates
 from d5ray.kits.laboratory.metrics.rates import ServiceTimeRatio, UpdateRateRatio
 from d5ray.recipes.engine.command import main
@@ -29,7 +29,7 @@ AGENTS = (2, 4)
 FIXED = {
     "job": ServerUpdates,
     "comparisons": (
-        *((ThroughD5ray(agents), AsDocumented(agents), ThroughSnapshots(agents)) for agents in AGENTS),
+        *((ThroughServers(agents), AsDocumented(agents), ThroughSnapshots(agents)) for agents in AGENTS),
         (ServiceAndUpdate(),),
     ),
 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from benchmarks.simulation_speed.worker import Whole, WithGradients
+from benchmarks.simulation_speed.worker import WholeSimulation, WithGradients
 from d5ray.checks import check_count, check_number
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
@@ -139,7 +139,7 @@ class OfMany(Simulating):
         )
 
     def measure(self, job: Simulations, folder: Path) -> list[RankSeries]:
-        work = Whole(self.experiment(job), job.many_steps, folder)
+        work = WholeSimulation(self.experiment(job), job.many_steps, folder)
         (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
         return [
             RankSeries(metric, unit, 0, [value], phase="run")

@@ -60,7 +60,7 @@ class WithGradients:
 
 @final
 @dataclass(frozen=True)
-class Whole:
+class WholeSimulation:
     """The work of the one process: a simulation, and what it took."""
 
     experiment: Experiment

@@ -11,12 +11,14 @@ HASHED_AS = "d5ray.recipes.rule_speeds"  # where the first runs knew it
 
 @final
 @dataclass(frozen=True)
-class Peers:
+class RulePair:
     """A rule of d5ray, the class of torch.optim that does the same, and its settings."""
 
     rule: Optimizer
     native: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    HASHED_AS = "Peers"
 
     @property
     def name(self) -> str:

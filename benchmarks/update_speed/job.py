@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import final
 
 from benchmarks.interleaved_timing import InterleavedTiming
-from benchmarks.update_speed.baselines import Peers
+from benchmarks.update_speed.baselines import RulePair
 from benchmarks.update_speed.metrics import RULE_STEP_TIME, RULE_TIME
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
@@ -22,24 +22,24 @@ PROCESS_SECONDS = 1800.0  # for one process to time all rules
 class RuleSpeeds(InterleavedTiming):
     """Networks on which rules are timed. Wrong values raise `ConfigurationError`.
 
-    rules      rules and their peers, no two of one class
+    rules      each beside its class of torch.optim, no two of one class
     batch_size of a training step
     seconds    about so long every rule's updates, and its steps, are timed in each process
     """
 
-    rules: tuple[Peers, ...]
+    rules: tuple[RulePair, ...]
     batch_size: int = 32
     seconds: float = 1.0
 
     def check(self) -> None:
         super().check()
         check_count("batch_size", self.batch_size, 1)
-        known = isinstance(self.rules, tuple) and all(isinstance(each, Peers) for each in self.rules)
+        known = isinstance(self.rules, tuple) and all(isinstance(each, RulePair) for each in self.rules)
         names = [each.name for each in self.rules] if known else []
         if not names or len(set(names)) < len(names):
             raise ConfigurationError(
                 f"rules is {self.rules!r}: it must be a tuple such as "
-                "(Peers(SGD(0.1), 'SGD', {'lr': 0.1}),), with no class of rule twice"
+                "(RulePair(SGD(0.1), 'SGD', {'lr': 0.1}),), with no class of rule twice"
             )
 
 
@@ -62,7 +62,7 @@ class OnNetwork(Contender[RuleSpeeds]):
         work = RuleTimes(
             model=self.network,
             sample_shape=self.sample_shape,
-            peers=job.rules,
+            pairs=job.rules,
             batch_size=job.batch_size,
             threads=job.threads,
             seconds=job.seconds,

@@ -11,7 +11,7 @@ and Adafactor are no element-wise rules: theirs are whole steps alone.
 """
 
 import d5ray as d5
-from benchmarks.update_speed.baselines import Peers
+from benchmarks.update_speed.baselines import RulePair
 from benchmarks.update_speed.job import OnNetwork, RuleSpeeds
 from benchmarks.update_speed.metrics import RuleStepTimeRatio, UpdateTimeRatio
 from d5ray.recipes.engine.command import main
@@ -21,20 +21,20 @@ LISTED = ("benchmarks", "10 minutes")  # by `d5ray list`; on two cores
 NETWORKS = (OnNetwork("lenet", (1, 8, 8)), OnNetwork("resnet18", (3, 32, 32)))
 LR = {"lr": 1e-3}
 RULES = (
-    Peers(d5.optimizers.SGD(1e-3), "SGD", LR),
-    Peers(d5.optimizers.Momentum(1e-3, 0.9), "SGD", {**LR, "momentum": 0.9}),
-    Peers(d5.optimizers.Nesterov(1e-3, 0.9), "SGD", {**LR, "momentum": 0.9, "nesterov": True}),
-    Peers(d5.optimizers.AdaGrad(1e-3), "Adagrad", LR),
-    Peers(d5.optimizers.RMSProp(1e-3), "RMSprop", LR),
-    Peers(d5.optimizers.Adam(1e-3), "Adam", LR),
-    Peers(d5.optimizers.AdamW(1e-3), "AdamW", LR),
-    Peers(d5.optimizers.AMSGrad(1e-3), "Adam", {**LR, "amsgrad": True}),
-    Peers(d5.optimizers.NAdam(1e-3), "NAdam", LR),
-    Peers(d5.optimizers.AdaMax(1e-3), "Adamax", LR),
-    Peers(
+    RulePair(d5.optimizers.SGD(1e-3), "SGD", LR),
+    RulePair(d5.optimizers.Momentum(1e-3, 0.9), "SGD", {**LR, "momentum": 0.9}),
+    RulePair(d5.optimizers.Nesterov(1e-3, 0.9), "SGD", {**LR, "momentum": 0.9, "nesterov": True}),
+    RulePair(d5.optimizers.AdaGrad(1e-3), "Adagrad", LR),
+    RulePair(d5.optimizers.RMSProp(1e-3), "RMSprop", LR),
+    RulePair(d5.optimizers.Adam(1e-3), "Adam", LR),
+    RulePair(d5.optimizers.AdamW(1e-3), "AdamW", LR),
+    RulePair(d5.optimizers.AMSGrad(1e-3), "Adam", {**LR, "amsgrad": True}),
+    RulePair(d5.optimizers.NAdam(1e-3), "NAdam", LR),
+    RulePair(d5.optimizers.AdaMax(1e-3), "Adamax", LR),
+    RulePair(
         d5.optimizers.Adafactor(1e-3), "Adafactor", {**LR, "eps": (2e-19, 1e-3)}
     ),  # almost the paper's first ε
-    Peers(d5.optimizers.LBFGS(1.0, 10), "LBFGS", {"lr": 1.0, "max_iter": 1, "history_size": 10}),
+    RulePair(d5.optimizers.LBFGS(1.0, 10), "LBFGS", {"lr": 1.0, "max_iter": 1, "history_size": 10}),
 )
 
 # Fixed components: whoever competes keeps them
@@ -56,12 +56,12 @@ MUTABLE = {
 # Acceptable metrics
 METRICS = [
     *(
-        UpdateTimeRatio(network.name, peers.name) <= 1.0
+        UpdateTimeRatio(network.name, pair.name) <= 1.0
         for network in NETWORKS
-        for peers in RULES
-        if peers.rule.elementwise
+        for pair in RULES
+        if pair.rule.elementwise
     ),
-    *(RuleStepTimeRatio(network.name, peers.name) <= 1.01 for network in NETWORKS for peers in RULES),
+    *(RuleStepTimeRatio(network.name, pair.name) <= 1.01 for network in NETWORKS for pair in RULES),
 ]
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from benchmarks.interleaved_timing import Timer, interleaved, timer
-from benchmarks.update_speed.baselines import Peers
+from benchmarks.update_speed.baselines import RulePair
 from benchmarks.update_speed.metrics import NATIVE, OURS
 from d5ray.errors import AgentError
 from d5ray.frameworks.torch import build
@@ -36,7 +36,7 @@ class RuleTimes:
 
     model: str
     sample_shape: tuple[int, ...]
-    peers: tuple[Peers, ...]
+    pairs: tuple[RulePair, ...]
     batch_size: int
     threads: int
     seconds: float
@@ -45,32 +45,32 @@ class RuleTimes:
 
     def __call__(self, rank: int) -> Found:
         found: Found = {}
-        for peers in self.peers:
-            self.check(peers)
-            if peers.rule.elementwise:
-                updates = dict(self._updates(peers))
+        for pair in self.pairs:
+            self.check(pair)
+            if pair.rule.elementwise:
+                updates = dict(self._updates(pair))
                 found |= {
-                    (UPDATE, peers.name, side): t for side, t in interleaved(updates, self.seconds).items()
+                    (UPDATE, pair.name, side): t for side, t in interleaved(updates, self.seconds).items()
                 }
-            steps = dict(self._steps(peers))
-            found |= {(STEP, peers.name, side): t for side, t in interleaved(steps, self.seconds).items()}
+            steps = dict(self._steps(pair))
+            found |= {(STEP, pair.name, side): t for side, t in interleaved(steps, self.seconds).items()}
         return found
 
-    def check(self, peers: Peers) -> None:
+    def check(self, pair: RulePair) -> None:
         """Raise `AgentError` unless both make the same of the network in a few steps."""
-        (_, ours), (_, theirs) = self.sides(peers)
+        (_, ours), (_, theirs) = self.sides(pair)
         start = ours.parameters()
         for _ in range(CHECKED_STEPS):
             ours.step()
             theirs.step()
         apart = np.linalg.norm(ours.parameters() - theirs.parameters())
         if not apart <= TOLERANCE * np.linalg.norm(theirs.parameters() - start):
-            raise AgentError(f"{peers.rule!r} and torch.optim.{peers.native} disagree: nothing is measured")
+            raise AgentError(f"{pair.rule!r} and torch.optim.{pair.native} disagree: nothing is measured")
 
-    def sides(self, peers: Peers) -> Iterator[tuple[str, "Side"]]:
+    def sides(self, pair: RulePair) -> Iterator[tuple[str, "Side"]]:
         """d5ray's and torch.optim's, on networks with the same parameters."""
-        yield OURS, Ours(self, peers)
-        yield NATIVE, Theirs(self, peers)
+        yield OURS, Ours(self, pair)
+        yield NATIVE, Theirs(self, pair)
 
     def module(self) -> nn.Module:
         return build.module(
@@ -88,18 +88,18 @@ class RuleTimes:
         inputs = rng.standard_normal((self.batch_size, *self.sample_shape), dtype=np.float32)
         return inputs, rng.integers(0, CLASSES, self.batch_size)
 
-    def _steps(self, peers: Peers) -> Iterator[tuple[str, Timer]]:
-        for name, side in self.sides(peers):
+    def _steps(self, pair: RulePair) -> Iterator[tuple[str, Timer]]:
+        for name, side in self.sides(pair):
             yield name, timer(side.step)
 
-    def _updates(self, peers: Peers) -> Iterator[tuple[str, Timer]]:
+    def _updates(self, pair: RulePair) -> Iterator[tuple[str, Timer]]:
         """With the variants of torch.optim that there are for this rule."""
-        for name, side in self.sides(peers):
+        for name, side in self.sides(pair):
             side.step()  # from here on there is a gradient
             yield name, timer(side.update, side.done)
         for variant in VARIANTS:
             try:
-                side = Theirs(self, peers, **{variant: True})
+                side = Theirs(self, pair, **{variant: True})
                 side.step()
             except (TypeError, RuntimeError):
                 continue  # this rule has it not, or not on this device
@@ -110,13 +110,13 @@ class RuleTimes:
 class Ours:
     """d5ray's executor and rule, on flat buffers."""
 
-    def __init__(self, work: RuleTimes, peers: Peers) -> None:
-        self._rule, self._batch = peers.rule, work.batch()
+    def __init__(self, work: RuleTimes, pair: RulePair) -> None:
+        self._rule, self._batch = pair.rule, work.batch()
         self._executor = build.executor(
             work.module(), work.sample_shape, CLASSES, SoftmaxCrossEntropyLoss(), work.device
         )
         self.done = partial(wait_for, self._executor.parameters)
-        self._state = peers.rule.state_for(self._executor.parameters, self._executor.slots)
+        self._state = pair.rule.state_for(self._executor.parameters, self._executor.slots)
 
     def step(self) -> None:
         self._executor.inference_and_backprop(*self._batch)
@@ -133,12 +133,12 @@ class Ours:
 class Theirs:
     """The loop that a user of PyTorch writes."""
 
-    def __init__(self, work: RuleTimes, peers: Peers, **variant: bool) -> None:
+    def __init__(self, work: RuleTimes, pair: RulePair, **variant: bool) -> None:
         device = chosen(work.device)
         self._module = work.module().to(device)
         self.done = partial(wait_for, next(self._module.parameters()))
-        kind: Any = getattr(torch.optim, peers.native)
-        self._optimizer: torch.optim.Optimizer = kind(self._module.parameters(), **peers.settings, **variant)
+        kind: Any = getattr(torch.optim, pair.native)
+        self._optimizer: torch.optim.Optimizer = kind(self._module.parameters(), **pair.settings, **variant)
         inputs, labels = work.batch()
         self._inputs, self._labels = (torch.from_numpy(each).to(device) for each in (inputs, labels))
 

@@ -161,7 +161,7 @@ class _Description:
         if id(thing) in self._names:
             return self._names[id(thing)][1]
         told = sources.told(thing) if isinstance(thing, Code) else None
-        name = _installed(sources.module_of(thing), thing.__qualname__)
+        name = _installed(thing)
         text = None
         self._names[id(thing)] = thing, (thing.__qualname__ if told else name)  # what it uses may use it
         if told is not None:
@@ -250,10 +250,12 @@ def _made_from(value: Any) -> dict[str, Any]:
     return {"made_from": parts}
 
 
-def _installed(module: str, name: str) -> str:
-    """`module.name` as runs knew it first; a benchmark that moved says its first module by HASHED_AS."""
+def _installed(thing: Any) -> str:
+    """`module.name` as runs knew it first; a benchmark's module or class may say what it was by HASHED_AS."""
+    module, name = sources.module_of(thing), thing.__qualname__
     if is_benchmark(module):
-        return f"{getattr(sys.modules.get(module), 'HASHED_AS', module)}.{name}"
+        first = vars(thing).get("HASHED_AS", name)
+        return f"{getattr(sys.modules.get(module), 'HASHED_AS', module)}.{first}"
     return first_name(f"{module}:{name}").replace(":", ".")
 
 

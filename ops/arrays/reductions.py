@@ -14,7 +14,7 @@ from d5ray.ops.arrays.precision import is_floating, narrowed, wide
 
 @final
 @dataclass(frozen=True)
-class Reduction(ArrayOperator):
+class AxisReduction(ArrayOperator):
     """A reduction to one number along some axes.
 
     The input comes as (kept axes, n), those that are reduced in one at the end: function(xp, x) gives y
@@ -164,14 +164,14 @@ def product_derivative(xp: Any, dy: Array, x: Array, y: Array) -> Array:
 
 
 OPERATORS: Mapping[str, ArrayOperator] = {
-    "ReduceL1": Reduction(lambda xp, x: total(xp, xp.abs(x)), lambda xp, dy, x, y: dy * xp.sign(x)),
-    "ReduceL2": Reduction(norm, norm_derivative),
-    "ReduceLogSum": Reduction(lambda xp, x: xp.log(total(xp, x)), lambda xp, dy, x, y: dy / total(xp, x)),
-    "ReduceLogSumExp": Reduction(log_sum_exponentials, lambda xp, dy, x, y: dy * xp.exp(x - y)),
-    "ReduceMax": Reduction(greatest, shared),
-    "ReduceMean": Reduction(mean, lambda xp, dy, x, y: dy / x.shape[-1]),
-    "ReduceMin": Reduction(least, shared),
-    "ReduceProd": Reduction(product, product_derivative),
-    "ReduceSum": Reduction(total, lambda xp, dy, x, y: dy),
-    "ReduceSumSquare": Reduction(lambda xp, x: total(xp, x * x), lambda xp, dy, x, y: 2 * dy * x),
+    "ReduceL1": AxisReduction(lambda xp, x: total(xp, xp.abs(x)), lambda xp, dy, x, y: dy * xp.sign(x)),
+    "ReduceL2": AxisReduction(norm, norm_derivative),
+    "ReduceLogSum": AxisReduction(lambda xp, x: xp.log(total(xp, x)), lambda xp, dy, x, y: dy / total(xp, x)),
+    "ReduceLogSumExp": AxisReduction(log_sum_exponentials, lambda xp, dy, x, y: dy * xp.exp(x - y)),
+    "ReduceMax": AxisReduction(greatest, shared),
+    "ReduceMean": AxisReduction(mean, lambda xp, dy, x, y: dy / x.shape[-1]),
+    "ReduceMin": AxisReduction(least, shared),
+    "ReduceProd": AxisReduction(product, product_derivative),
+    "ReduceSum": AxisReduction(total, lambda xp, dy, x, y: dy),
+    "ReduceSumSquare": AxisReduction(lambda xp, x: total(xp, x * x), lambda xp, dy, x, y: 2 * dy * x),
 }

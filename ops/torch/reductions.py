@@ -17,14 +17,14 @@ Reduce = Callable[[Tensor, Axes, bool], Tensor]  # axes are not empty
 
 @final
 @dataclass(frozen=True)
-class Reduction:
+class ReduceFunctions:
     """The functions of a Reduce… operator: over some axes, and for one element if no axis is reduced."""
 
     over: Reduce
     of_one: Callable[[Tensor], Tensor]
 
 
-def reduction(kind: Reduction) -> KernelFactory:
+def reduction(kind: ReduceFunctions) -> KernelFactory:
     """The reduction over the axes of the second input; without it over all or, if a node says so, none."""
 
     def make(context: NodeContext, given: Value) -> Kernel:
@@ -160,14 +160,14 @@ FACTORIES: Mapping[str, KernelFactory] = {
     "ArgMin": place(torch.argmin),
     "CumProd": through_signed(cumulative(torch.cumprod, 1)),
     "CumSum": through_signed(cumulative(torch.cumsum, 0)),
-    "ReduceL1": reduction(Reduction(_norm(1), _magnitude)),
-    "ReduceL2": reduction(Reduction(_norm(2), _magnitude)),
-    "ReduceLogSum": reduction(Reduction(_log_sum, torch.log)),
-    "ReduceLogSumExp": reduction(Reduction(torch.logsumexp, _itself)),
-    "ReduceMax": reduction(Reduction(_extreme(torch.amax, 1), _itself)),
-    "ReduceMean": reduction(Reduction(_mean, _itself)),
-    "ReduceMin": reduction(Reduction(_extreme(torch.amin, -1), _itself)),
-    "ReduceProd": reduction(Reduction(_product, _itself)),
-    "ReduceSum": reduction(Reduction(_sum, _itself)),
-    "ReduceSumSquare": reduction(Reduction(_sum_square, _square)),
+    "ReduceL1": reduction(ReduceFunctions(_norm(1), _magnitude)),
+    "ReduceL2": reduction(ReduceFunctions(_norm(2), _magnitude)),
+    "ReduceLogSum": reduction(ReduceFunctions(_log_sum, torch.log)),
+    "ReduceLogSumExp": reduction(ReduceFunctions(torch.logsumexp, _itself)),
+    "ReduceMax": reduction(ReduceFunctions(_extreme(torch.amax, 1), _itself)),
+    "ReduceMean": reduction(ReduceFunctions(_mean, _itself)),
+    "ReduceMin": reduction(ReduceFunctions(_extreme(torch.amin, -1), _itself)),
+    "ReduceProd": reduction(ReduceFunctions(_product, _itself)),
+    "ReduceSum": reduction(ReduceFunctions(_sum, _itself)),
+    "ReduceSumSquare": reduction(ReduceFunctions(_sum_square, _square)),
 }

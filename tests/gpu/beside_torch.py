@@ -118,7 +118,7 @@ def networks() -> Iterator[tuple[str, Any, dict[str, Any], d5.Dataset, int]]:
 def steps() -> Iterator[Result]:
     """A training step of ResNet-50 and of a GPT, by an agent beside the loop that one writes by hand."""
     from benchmarks.interleaved_timing import interleaved  # noqa: PLC0415
-    from benchmarks.torch_loops import HandWrittenLoop, Task  # noqa: PLC0415 - imports torch
+    from benchmarks.torch_loops import HandWrittenLoop, TorchTask  # noqa: PLC0415 - imports torch
 
     device, steps = (d5.GPUDevice(), STEPS) if has_gpu() else (d5.CPUDevice(), 2)
     for name, model, arguments, data, batch in networks():
@@ -133,7 +133,7 @@ def steps() -> Iterator[Result]:
             executor_kwargs={"device": device},
             evaluate=False,
         )
-        task = Task(
+        task = TorchTask(
             model, data, batch, 1e-3, 0.9, wanted.train_sampler, 1, wanted.threads, str(device), arguments
         )
         rendezvous = Rendezvous()
@@ -175,11 +175,11 @@ def updates() -> Iterator[Result]:
 
     gpu = has_gpu()
     fused = [each for each in RULES if each.native in ("SGD", "Adam", "AdamW", "Adagrad")]
-    for peers in fused if gpu else fused[1:2]:
+    for pair in fused if gpu else fused[1:2]:
         work = RuleTimes(
             model="resnet50" if gpu else "lenet",
             sample_shape=(3, 64, 64) if gpu else (1, 8, 8),
-            peers=(peers,),
+            pairs=(pair,),
             batch_size=4,
             threads=1,
             seconds=2.0 if gpu else 0.05,
@@ -187,4 +187,4 @@ def updates() -> Iterator[Result]:
             device=d5.GPUDevice() if gpu else d5.CPUDevice(),
         )
         times = {side: each.seconds for (what, _, side), each in work(0).items() if what == UPDATE}
-        yield from compared(f"update by {peers.name}", "d5ray", times)
+        yield from compared(f"update by {pair.name}", "d5ray", times)

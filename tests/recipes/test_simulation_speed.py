@@ -11,7 +11,7 @@ import pytest
 import d5ray as d5
 from benchmarks.simulation_speed import recipe as recipe
 from benchmarks.simulation_speed.job import BesideGradients, OfMany
-from benchmarks.simulation_speed.worker import Whole, WithGradients
+from benchmarks.simulation_speed.worker import WholeSimulation, WithGradients
 from d5ray.experiment import Experiment
 from d5ray.frameworks.torch import from_model
 from d5ray.metrics.queries.sql import sql
@@ -73,7 +73,7 @@ class Kept:
     folder: Path
 
     def of(self, steps: int) -> tuple[tuple[float, float, float], Run]:
-        found = Whole(self.experiment, steps, self.folder)(0)
+        found = WholeSimulation(self.experiment, steps, self.folder)(0)
         (run,) = list_runs(self.folder)
         return found, run
 

@@ -12,7 +12,7 @@ import pytest
 import d5ray as d5
 from benchmarks.overhead_lenet import recipe as overhead_lenet
 from benchmarks.step_lenet import recipe as step_lenet
-from benchmarks.torch_loops import HandWrittenLoop, Task
+from benchmarks.torch_loops import HandWrittenLoop, TorchTask
 from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.jobs.agent_rates import whole_batches
 from d5ray.metrics.queries.sql import sql
@@ -38,7 +38,7 @@ def test_one_agent_and_the_hand_written_loop_end_with_equal_parameters() -> None
     """After twenty steps from the same parameters, which have gone somewhere."""
     job = job_of(overhead_lenet, seed=3)
     data = whole_batches(load_dataset("digits"), 128)
-    loop = HandWrittenLoop(Task("lenet", data, 64, 0.05, 0.9, job.train_sampler, seed=3, threads=1))
+    loop = HandWrittenLoop(TorchTask("lenet", data, 64, 0.05, 0.9, job.train_sampler, seed=3, threads=1))
     with agents_in_threads(job.experiment(data, 1, "socket"), data) as ((agent,), _):
         begin = flat(agent.parameters())
         assert distance(loop.parameters(), begin) == 0
@@ -55,7 +55,7 @@ def test_every_step_of_an_epoch_is_a_whole_batch_of_different_samples() -> None:
     data = whole_batches(load_dataset("digits"), 128)
     assert (data.train.inputs == load_dataset("digits").train.inputs[:1408]).all()
     sampler = d5.samplers.ShuffleSampler()
-    loop = HandWrittenLoop(Task("lenet", data, 64, 0.05, 0.9, sampler, seed=3, threads=1))
+    loop = HandWrittenLoop(TorchTask("lenet", data, 64, 0.05, 0.9, sampler, seed=3, threads=1))
     batches = list(islice(loop.batches, 22))
     assert {len(labels) for _, labels in batches} == {64}
     seen = np.concatenate([inputs.numpy().reshape(64, -1) for inputs, _ in batches])

@@ -8,31 +8,31 @@ import pytest
 import d5ray as d5
 from benchmarks.interleaved_timing import interleaved
 from benchmarks.update_speed import recipe as recipe
-from benchmarks.update_speed.baselines import Peers
+from benchmarks.update_speed.baselines import RulePair
 from benchmarks.update_speed.worker import RuleTimes
 from d5ray.errors import AgentError
 from d5ray.kits.laboratory.comparisons.timing import Times
 
 
-def work(*peers: Peers, model: str = "lenet") -> RuleTimes:
+def work(*pairs: RulePair, model: str = "lenet") -> RuleTimes:
     """On small batches, for a moment."""
     shape = (1, 8, 8) if model == "lenet" else (3, 32, 32)
-    return RuleTimes(model, shape, peers, batch_size=4, threads=1, seconds=0.01, seed=1)
+    return RuleTimes(model, shape, pairs, batch_size=4, threads=1, seconds=0.01, seed=1)
 
 
-@pytest.mark.parametrize("peers", recipe.RULES, ids=lambda peers: peers.name)
-def test_both_sides_move_the_same_network_alike(peers: Peers) -> None:
+@pytest.mark.parametrize("pair", recipe.RULES, ids=lambda pair: pair.name)
+def test_both_sides_move_the_same_network_alike(pair: RulePair) -> None:
     """From equal parameters, by equal gradients: what the recipe checks before it counts."""
-    made = work(peers)
-    (_, ours), (_, theirs) = made.sides(peers)
+    made = work(pair)
+    (_, ours), (_, theirs) = made.sides(pair)
     np.testing.assert_array_equal(ours.parameters(), theirs.parameters())
-    made.check(peers)
+    made.check(pair)
 
 
 def test_rules_that_differ_are_not_measured() -> None:
     """Another rate: an error, no times."""
     with pytest.raises(AgentError, match=r"Adam.* and torch\.optim\.Adam disagree: nothing is measured"):
-        work(Peers(d5.optimizers.Adam(1e-3), "Adam", {"lr": 2e-3}))(0)
+        work(RulePair(d5.optimizers.Adam(1e-3), "Adam", {"lr": 2e-3}))(0)
 
 
 def test_everything_is_timed_and_kept_under_its_side() -> None:
