@@ -8,9 +8,9 @@ try:
 except Exception as error:  # a package is broken, or a file of the user's has its name
     import sys
 
-    from d5ray.failures.unloadable import say
+    from d5ray.failures.tracebacks import say_unloadable
 
-    sys.exit(say(error))
+    sys.exit(say_unloadable(error))
 
 if __name__ == "__main__":
     main()

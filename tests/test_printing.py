@@ -33,7 +33,7 @@ from tests.test_layout import sources
 ALLOWED = (
     "d5ray/display/console.py",
     "actors/cluster/cut_off.py",  # a program of its own, whose lines its maker reads
-    "d5ray/failures/unloadable.py",  # one line, where Rich itself may be what is missing
+    "d5ray/failures/tracebacks.py",  # one line, where Rich itself may be what is missing
     "ops/tensorflow/library.py",  # what TensorFlow says when it is imported
 )
 PRODUCT = ("d5ray", "actors", "dashboards", "ops", "recipes")

@@ -17,7 +17,7 @@ import typer
 from d5ray.checks import check_text
 from d5ray.display.visible_text import one_line
 from d5ray.errors import ConfigurationError, D5Error
-from d5ray.failures import unforeseen, unloadable
+from d5ray.failures import tracebacks, unforeseen
 from d5ray.failures.exit_codes import ERROR_EXIT_CODE, INTERRUPTED
 
 _LEFT = "{} was called in the program before there was a verdict: leave it out of the recipe and what it uses"
@@ -45,7 +45,7 @@ def finish(app: Callable[..., Any]) -> None:
                 stream.reconfigure(errors="backslashreplace")  # which writes what has been printed
         code = code_of(app, sys.argv[1:])
     except Exception as error:  # what shows errors cannot be imported
-        code = unloadable.say(error)
+        code = tracebacks.say_unloadable(error)
     _end(code, leave)
 
 
@@ -83,8 +83,8 @@ def _code_of(app: Callable[..., Any], words: Sequence[str]) -> int:
             return _failed(unforeseen.told(error))
         raise ConfigurationError(f"{error.filename!r} is too long for the name of a file") from error
     except BaseException as error:
-        if isinstance(error, Exception) and unloadable.importing(error):
-            return unloadable.say(error)
+        if isinstance(error, Exception) and tracebacks.importing(error):
+            return tracebacks.say_unloadable(error)
         return _failed(unforeseen.told(error))
     if code == INTERRUPTED:
         from d5ray.display.console import err  # noqa: PLC0415

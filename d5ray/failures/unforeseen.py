@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from d5ray.errors import D5Error, StorageError, first_line
-from d5ray.failures.tracebacks import keep
-from d5ray.failures.unloadable import importing
+from d5ray.failures.tracebacks import importing, keep
 
 _ODD = (  # what unforeseen values lead to
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, RecursionError,

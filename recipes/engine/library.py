@@ -13,8 +13,7 @@ from types import ModuleType
 from typing import Final, final
 
 from d5ray.errors import ConfigurationError, D5Error, nearest
-from d5ray.failures.tracebacks import keep
-from d5ray.failures.unloadable import named
+from d5ray.failures.tracebacks import keep, named
 from d5ray.identity import checkout
 from d5ray.identity.shadowing import check_shadowing
 from d5ray.names.kits import kit_needed

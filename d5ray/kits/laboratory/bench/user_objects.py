@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from d5ray.checks import check_path
 from d5ray.errors import ConfigurationError, D5Error, first_line, nearest
-from d5ray.failures.tracebacks import keep
-from d5ray.failures.unloadable import named
+from d5ray.failures.tracebacks import keep, named
 from d5ray.kits.laboratory.bench.shapes import in_memory
 
 SUFFIX: Final = ".py"
