@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from numbers import Integral, Rational, Real  # with which NumPy registers its own
 from pathlib import Path
 from types import UnionType
-from typing import Any
+from typing import Any, Self
 
 from d5ray.errors import ConfigurationError, UnknownArgument, nearest
 from d5ray.names import namespaces
@@ -145,6 +145,14 @@ def check_keywords(
         if name not in names:
             advice = hints.get(name) or nearest(name, names)
             raise UnknownArgument(f"{kind.__name__} takes no {name!r}: {advice}")
+
+
+class KnownKeywords:
+    """Base of data classes that answer an argument of an unknown name with the nearest: `UnknownArgument`."""
+
+    def __new__(cls, *_: object, **given: object) -> Self:
+        check_keywords(cls, given, {})
+        return super().__new__(cls)
 
 
 def check_body(said: str, function: Any) -> None:

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import d5ray as d5
+from tests.beside_kits import needs_kit
 
 EXPERIMENT = d5.Experiment("mlp", "digits", d5.optimizers.SGD(0.1))
 REFERENCE = Path(__file__).parent.parent / "docs/reference/running.rst"
@@ -33,6 +35,26 @@ def test_a_program_catches_a_kind_of_error(
     except getattr(d5.errors, kind) as error:
         caught = error
     assert type(caught).__name__ == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "misspelled", "meant"),
+    [
+        ("faults.FaultPolicy", "on_failur", "on_failure"),
+        ("faults.Elasticity", "keep_bath", "keep_batch"),
+        ("faults.Late", "agnet", "agent"),
+        ("Servers", "shard", "shards"),
+        ("metrics.Recording", "warmup_step", "warmup_steps"),
+        pytest.param("Mesh", "micro_batch", "micro_batches", marks=needs_kit("parallel")),
+    ],
+)
+def test_a_misspelled_argument_of_a_part_of_an_experiment_is_met_by_the_right_one(
+    name: str, misspelled: str, meant: str
+) -> None:
+    with pytest.raises(
+        d5.errors.UnknownArgument, match=f"^{name.rpartition('.')[2]} takes no .*did you mean '{meant}'"
+    ):
+        attrgetter(name)(d5)(**{misspelled: 1})
 
 
 def test_the_reference_lists_every_kind() -> None:

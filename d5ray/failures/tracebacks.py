@@ -1,4 +1,4 @@
-"""Tracebacks, and commands that cannot be loaded; with the standard library alone: an import may have failed"""
+"""Tracebacks, and commands that cannot be loaded; by the standard library alone: an import may have failed"""
 
 import contextlib
 import os

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Final, final
 
-from d5ray.checks import check_choice, check_count, check_number
+from d5ray.checks import KnownKeywords, check_choice, check_count, check_number
 from d5ray.errors import ConfigurationError
 from d5ray.identity.fields import LATER
 
@@ -17,7 +17,7 @@ LOOKS: Final = {  # seconds between two, in words and in numbers, where there ar
 
 @final
 @dataclass(frozen=True)
-class Recording:
+class Recording(KnownKeywords):
     """What a run records beside what its agents measure in each step, and the model that it keeps.
 
     warmup_steps   steps at the start whose times are recorded as phase 'warmup'

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from d5ray.checks import MOST_RANKS, check_count, check_items, check_kind, check_number
+from d5ray.checks import MOST_RANKS, KnownKeywords, check_count, check_items, check_kind, check_number
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import ConfigurationError
@@ -12,7 +12,7 @@ from d5ray.errors import ConfigurationError
 
 @final
 @dataclass(frozen=True)
-class Late:
+class Late(KnownKeywords):
     """An agent that joins when the others have trained for these seconds, virtual ones in a simulation.
 
     It takes the parameters of the servers or of another agent, and continues at the step of the most advanced

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, final
 
-from d5ray.checks import check_choice, check_count, check_number
+from d5ray.checks import KnownKeywords, check_choice, check_count, check_number
 from d5ray.distributed.group.late_agents import Late, check_late
 from d5ray.identity.fields import LATER
 
@@ -14,7 +14,7 @@ SCALE_RATE: Final = ("none", "linear", "sqrt")
 
 @final
 @dataclass(frozen=True)
-class FaultPolicy:
+class FaultPolicy(KnownKeywords):
     """What a run does about agents and servers that die or hang, and when they count as dead.
 
     on_failure     when an agent dies: 'stop' the run, 'continue' without it, 'restart' it while all wait, or
@@ -49,7 +49,7 @@ class FaultPolicy:
 
 @final
 @dataclass(frozen=True)
-class Elasticity:
+class Elasticity(KnownKeywords):
     """Agents that join a run later, and its batch and learning rate when their number changes.
 
     late           agents that join later, such as `(Late(agent=3, seconds=5),)`

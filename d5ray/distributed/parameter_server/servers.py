@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import final
 
-from d5ray.checks import MOST_RANKS, check_count, check_kind, check_rate
+from d5ray.checks import MOST_RANKS, KnownKeywords, check_count, check_kind, check_rate
 from d5ray.distributed.parameter_server.consistency import Consistency
 from d5ray.distributed.parameter_server.server_rules import ServerRule
 from d5ray.errors import ConfigurationError
@@ -13,7 +13,7 @@ from d5ray.training.optimizers.optimizer import Optimizer
 
 @final
 @dataclass(frozen=True)
-class Servers:
+class Servers(KnownKeywords):
     """Parameters are divided over `shards` actors, into parts of equal size in bytes.
 
     consistency  when pushes are applied and pulls may read; None: that of the distributed optimizer

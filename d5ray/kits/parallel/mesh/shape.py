@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
 
-from d5ray.checks import MOST_RANKS, check_count, check_kind
+from d5ray.checks import MOST_RANKS, KnownKeywords, check_count, check_kind
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.model_parallelism import ModelParallelism
 from d5ray.errors import ConfigurationError
@@ -32,7 +32,7 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class MeshShape(ModelParallelism, ABC):
+class MeshShape(KnownKeywords, ModelParallelism, ABC):
     """The values of a `Mesh`, and the places of its agents."""
 
     replicas: int = 1
