@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, final
+from typing import Final, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,9 @@ class Unit(NamedTuple):
     def axis(self) -> str:
         """The unit as an axis has it, after the name of what it shows."""
         return f" ({self.name})" if self.name else ""
+
+
+PLAIN: Final = Unit(1.0, "")  # a value as it is
 
 
 def unit_of(name: str, values: Iterable[float | None]) -> Unit:

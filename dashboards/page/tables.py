@@ -9,7 +9,7 @@ import pyarrow as pa
 from dash import html
 
 from d5ray.dashboards.page.runs import OpenRun
-from d5ray.dashboards.quantities import number, size
+from d5ray.dashboards.quantities import PLAIN, number, size
 from d5ray.display.visible_text import one_line
 from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.views import samples
@@ -59,18 +59,19 @@ def verdicts(found: pa.Table, known: Sequence[Mapping[str, Any]] = ()) -> Compon
         verdict = Verdict(**row)
         unit = "" if verdict.unit == "1" else f" {verdict.unit}"
         relation = "≥" if verdict.relation == ">=" else "≤"
-        value = "–" if verdict.value is None else number(verdict.value).replace("inf", "> budget")
-        interval = ""
-        if verdict.low is not None and verdict.high is not None:
-            interval = f"95 % [{number(verdict.low)}, {number(verdict.high)}]"
+        interval = PLAIN.interval(verdict.low, verdict.high)
+        under = filter(None, (interval and f"95 % {interval}", _counted(verdict)))
         cards.append(
             html.Div(
                 [
                     html.Div([badge(verdict.verdict), html.Span(verdict.metric, className="name")]),
                     html.Div(
-                        [html.Strong(value + unit), html.Span(f"{relation} {number(verdict.target)}{unit}")]
+                        [
+                            html.Strong(PLAIN.text(verdict.value) + unit),
+                            html.Span(f"{relation} {number(verdict.target)}{unit}"),
+                        ]
                     ),
-                    html.Div(" · ".join(filter(None, (interval, _counted(verdict)))), className="faint"),
+                    html.Div(" · ".join(under), className="faint"),
                     html.Div(estimated.get(verdict.metric.partition("(")[0], ""), className="faint"),
                     html.Div(verdict.reason or "", className="faint"),
                 ],

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from d5ray.dashboards.disturbances import disturbances
-from d5ray.dashboards.quantities import COLOURS, count, number, size
+from d5ray.dashboards.quantities import COLOURS, PLAIN, count, number, size
 from d5ray.display.console import (
     ConsoleTable,
     err,
@@ -141,14 +141,13 @@ def criteria(verdicts: Sequence[Verdict]) -> ConsoleTable:
     for name in ("criterion", "", "target", "measured", "95% interval", "n", "verdict"):
         table.add_column(name, justify="left" if name in ("criterion", "", "n", "verdict") else "right")
     for v in verdicts:
-        interval = "" if v.low is None or v.high is None else f"[{number(v.low)}, {number(v.high)}]"
         unit = "" if v.unit == "1" else f" ({v.unit})"
         table.add_row(
             v.metric + unit,
             "≥" if v.relation == ">=" else "≤",
             number(v.target),
-            "–" if v.value is None else number(v.value).replace("inf", "> budget"),
-            interval.replace("inf", "> budget"),
+            PLAIN.text(v.value),
+            PLAIN.interval(v.low, v.high),
             f"{v.n} {v.sample_unit}" if v.n else "",
             styled(v.verdict, style=COLOURS.get(v.verdict, "")),
         )

@@ -1,6 +1,7 @@
 """What notebooks show: of runs, results, verdicts, comparisons, recipes' results and topologies"""
 
 import html.parser
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import d5ray as d5
+from d5ray.dashboards.page import tables
 from d5ray.metrics.judge.comparison import RunComparison
 from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.judge.differences import MetricDifference
@@ -125,6 +127,17 @@ def test_a_topology_shows_its_picture_and_its_facts(topology: d5.Topology, facts
     for fact in facts:
         assert fact in words
     assert ("svg" in page.tags) == (topology.agents <= 512)
+
+
+def test_what_was_not_reached_is_over_the_budget_as_in_the_terminal_and_on_the_page() -> None:
+    """A median that is infinite, and an upper bound alone: of a criterion, and of a comparison."""
+    never = Verdict("r", "time", "s", "<=", 100.0, inf, 10.0, inf, 8, "runs", "INCONCLUSIVE", "")
+    card = str(tables.verdicts(pa.Table.from_pylist([never.row])))
+    slower = MetricDifference("time", "s", 10.0, inf, None, None, None, 8, "worse")
+    notebook, other = shown(never).text, shown(RunComparison(("a",), ("b",), (), (), (slower,))).text
+    assert "> budget" in other and "inf" not in other
+    for text in (card, notebook):
+        assert "[10, > budget]" in text and text.count("> budget") == 2 and "inf" not in text, text
 
 
 def test_a_large_result_shows_its_beginning() -> None:

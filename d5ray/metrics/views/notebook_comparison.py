@@ -5,6 +5,7 @@ from typing import Final, Protocol
 
 from d5ray.display import notebook_html
 from d5ray.metrics.judge.differences import BAD, GOOD, MetricDifference
+from d5ray.metrics.views.notebook import number
 
 PLAIN: Final = ("same", "equal", "different")  # words that judge nothing
 
@@ -58,8 +59,8 @@ def comparison(found: Compared) -> str:
         [
             each.metric + ("" if each.unit == "1" else f" ({each.unit})"),
             each.estimator,
-            each.first,
-            each.second,
+            number(each.first, 6),
+            number(each.second, 6),
             "–" if each.ratio is None else f"{each.ratio:.3f}",
             "" if each.low is None or each.high is None else f"[{each.low:.3f}, {each.high:.3f}]",
             each.n,
