@@ -1,6 +1,5 @@
 """What notebooks show: of runs, results, verdicts, comparisons, recipes' results and topologies"""
 
-import html.parser
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -16,45 +15,18 @@ from d5ray.metrics.judge.differences import MetricDifference
 from d5ray.metrics.queries.notebook_table import Table
 from d5ray.metrics.record.schema import table_of
 from d5ray.recipes.engine.recipe import Recipe, Result
+from tests.dashboards.html_page import Page
 from tests.metrics.small_runs import finished, written
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 
 
-class Page(html.parser.HTMLParser):
-    """The tags, their attributes, and the text of a page; every tag must be closed in its order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[str] = []
-        self.text = ""
-        self._open: list[str] = []
-        self.feed(text)
-        self.close()
-        assert not self._open
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [name for name, _ in attributes]
-        self._open.append(tag)
-
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [name for name, _ in attributes]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data + " "
-
-
 def shown(thing: Any) -> Page:
     """The page of it, on which nothing is active."""
     page = Page(thing._repr_html_())
+    assert not page.left
     assert not {"script", "img", "iframe", "link", "a", "style"} & set(page.tags)
-    assert not [name for name in page.attributes if name.startswith("on") or name in ("src", "href")]
+    assert not [name for name, _ in page.attributes if name.startswith("on") or name in ("src", "href")]
     return page
 
 

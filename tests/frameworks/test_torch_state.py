@@ -1,6 +1,6 @@
 """Claims about a module's state that is not trained, and its modes: as under plain PyTorch, and DDP."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from torch import nn
 
 import d5ray as d5
 from d5ray.distributed.buffers import FromRankZero, SynchronizedBuffers
-from tests.distributed.forming import Former, former, on_all
+from tests.distributed.forming import Former, on_all
 from tests.plain_torch import RULES, Act, check_same, plain, samples, trained
 
 Tensor = torch.Tensor
@@ -281,12 +281,6 @@ def test_running_statistics_do_not_depend_on_how_often_is_evaluated() -> None:
 
 
 PATTERNS = np.array([-0.0, 1e-45, np.nan, -np.inf, np.finfo(np.float32).min, 0.1, 3.0], np.float32)
-
-
-@pytest.fixture(scope="module")
-def groups() -> Iterator[Former]:
-    with former() as made:
-        yield made
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "float16"])

@@ -1,7 +1,6 @@
 """Claims about types at PyTorch's border: complex numbers, single numbers, zeros that mean no gradient."""
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 from torch import nn
 
 import d5ray as d5
-from tests.distributed.forming import Former, former, on_all
+from tests.distributed.forming import Former, on_all
 from tests.plain_torch import check_same, plain, samples, trained
 
 
@@ -101,12 +100,6 @@ def test_every_rule_moves_a_single_number(rule: Any) -> None:
     other, *_ = trained(Vector, rule, agents=2)
     assert np.isfinite(found["gain"]) and found["gain"] != np.float32(1.5)
     check_same(found, other | {"gain": other["gain"].reshape(())}, tolerance=1e-6)
-
-
-@pytest.fixture(scope="module")
-def groups() -> Iterator[Former]:
-    with former() as made:
-        yield made
 
 
 @pytest.mark.parametrize("backend", ["simulated", "shared_memory", "socket", "hierarchical"])

@@ -10,7 +10,6 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -40,6 +39,7 @@ from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import RunWriter
 from d5ray.simulator import simulate
 from tests.beside_kits import needs_kit, there
+from tests.dashboards.html_page import Page
 
 CRITERIA = (TestAccuracy() >= 0.5, StepTime() <= 0.0012)
 AGENTS = (1, 2, 4)
@@ -135,32 +135,6 @@ def table(report: ReportDocument, title: str) -> ReportTable:
 
 def plain(row: tuple[str | TableCell, ...]) -> list[str]:
     return [cell.text if isinstance(cell, TableCell) else cell for cell in row]
-
-
-class Seen(HTMLParser):
-    """The elements of a page, its texts, and what it would load or execute."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[str] = []
-        self.texts: list[str] = []
-        self.wanted: list[str] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append(tag)
-        for name, value in attrs:
-            outside = name in ("src", "href", "xlink:href", "action", "data", "srcset") and value
-            if (outside and not str(value).startswith("#")) or name.startswith("on"):
-                self.wanted.append(f"{name}={value}")
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(self.texts)
 
 
 @pytest.mark.full
@@ -362,9 +336,9 @@ def test_a_mark_stands_where_an_evaluation_was(subject: Subject) -> None:
 
 def test_the_page_needs_nothing_else(text: str) -> None:
     """No script, no style sheet, no picture, no font from elsewhere; and the browser is to refuse them."""
-    seen = Seen(text)
-    assert not seen.wanted and not {"script", "link", "iframe", "img", "object", "image"} & set(seen.elements)
-    assert seen.elements.count("svg") == len(re.findall("<figure", text)) > 7 + there("laboratory")
+    seen = Page(text)
+    assert not seen.wanted and not {"script", "link", "iframe", "img", "object", "image"} & set(seen.tags)
+    assert seen.tags.count("svg") == len(re.findall("<figure", text)) > 7 + there("laboratory")
     assert not re.findall(r"url\((?!#)", text) and "@import" not in text
     assert set(re.findall(r"https?://[^\s\"')<]+", text)) <= {
         "http://www.w3.org/2000/svg",
@@ -432,7 +406,7 @@ def test_markdown_has_the_same_numbers_as_the_page(report: ReportDocument, text:
         if line.startswith("| ")
         for cell in re.split(r"(?<!\\)\|", line)[1:-1]
     }
-    seen = {" ".join(each.split()) for each in Seen(text).texts}
+    seen = {" ".join(each.split()) for each in Page(text).texts}
     assert len(cells) > 100 and {cell for cell in cells if cell} <= seen
 
 
@@ -491,8 +465,8 @@ def hostile(root: Path) -> Run:
 def test_a_text_of_a_run_is_shown_as_text_whatever_it_contains(tmp_path: Path) -> None:
     run = hostile(tmp_path)
     files = writing.write([str(run.folder)], tmp_path / "out")
-    seen = Seen(files[0].read_text())
-    assert "script" not in seen.elements and not seen.wanted
+    seen = Page(files[0].read_text())
+    assert "script" not in seen.tags and not seen.wanted
     shown = HOSTILE.replace("\x00", "\N{REPLACEMENT CHARACTER}")
     assert sum(shown in each for each in seen.texts) >= 8
     for path in files:
@@ -519,10 +493,10 @@ def test_a_run_that_goes_on_or_died_is_reported_as_far_as_it_is_stored(tmp_path:
     assert "Training loss over steps" in page_of(tmp_path / "growing").text
 
 
-def page_of(folder: Path) -> Seen:
+def page_of(folder: Path) -> Page:
     found = subject_of([str(folder)])
     try:
-        return Seen(page(built(found)))
+        return Page(page(built(found)))
     finally:
         found.close()
 

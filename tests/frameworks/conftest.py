@@ -1,0 +1,3 @@
+"""What tests of frameworks share."""
+
+from tests.distributed.forming import groups as groups
