@@ -4,11 +4,10 @@ from pathlib import Path
 
 from d5ray.actors.cluster.placement import check_memory
 from d5ray.actors.group.fills import check_disk, check_shared_memory
-from d5ray.actors.group.group import TrainingGroup
+from d5ray.actors.group.group import Timings, TrainingGroup
 from d5ray.actors.group.loading import Loading
 from d5ray.actors.group.partitions import check_cluster
 from d5ray.actors.group.run_row import RunOrigin, RunPlan, new_run_id
-from d5ray.actors.group.timings import Timings
 from d5ray.actors.group.training import found_for
 from d5ray.actors.session import session
 from d5ray.actors.shipping import ship

@@ -66,7 +66,7 @@ from d5ray.operators.custom.registry import register_operator as register_operat
 from d5ray.operators.loss import Loss as Loss
 from d5ray.operators.nodes.node import Node as Node
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor as TensorDescriptor
-from d5ray.operators.tensors.tensordesc import tensordesc as tensordesc
+from d5ray.operators.tensors.tensor_descriptor import tensordesc as tensordesc
 from d5ray.recipes.engine.run_recipe import run_recipe as run_recipe
 from d5ray.replayer import replay as replay
 from d5ray.simulator import simulate as simulate

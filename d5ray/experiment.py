@@ -40,9 +40,8 @@ from d5ray.identity.fields import LATER, PART, fields_of, gathered, values_of_fi
 from d5ray.names.renamed import RenamedAttribute
 from d5ray.networks.device import MOST_DEVICES, Device, as_device
 from d5ray.networks.executors.executor import Executor
-from d5ray.networks.executors.runnable import check_executor
 from d5ray.networks.executors.trees import form_of, is_inner
-from d5ray.networks.loading import as_network, is_path
+from d5ray.networks.loading import as_network, check_executor, is_path
 from d5ray.networks.network import Network
 from d5ray.networks.zoo.catalogue import check_network_options
 from d5ray.operators.loss import Loss

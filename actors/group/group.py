@@ -4,7 +4,7 @@ import platform
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, final
 
 import numpy as np
@@ -28,7 +28,6 @@ from d5ray.actors.group.recovery import Recovery
 from d5ray.actors.group.room import Room
 from d5ray.actors.group.roster import AgentRoster
 from d5ray.actors.group.run_row import RunPlan
-from d5ray.actors.group.timings import Timings
 from d5ray.actors.group.train_calls import TrainCalls
 from d5ray.actors.group.training import TrainingRun
 from d5ray.actors.metrics.aggregator_client import AggregatorClient
@@ -54,6 +53,20 @@ from d5ray.training.batches.epochs import Epochs
 OVER: Final = ("completed", "nan_loss")  # outcomes after which agents are asked what they came to
 QUICKLY: Final = 0.5  # seconds for Ray to end each thing of a run that was interrupted
 LOOK_SECONDS = 0.1  # between two looks where the agents are, if they may have to be started again
+
+
+@dataclass
+class Timings:
+    """Seconds from one point of the start to the next, in order."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    _mark: float = field(default_factory=time.perf_counter)
+
+    def lap(self, name: str) -> None:
+        """The time since the last lap belongs to `name`."""
+        now = time.perf_counter()
+        self.seconds[name] = now - self._mark
+        self._mark = now
 
 
 @final

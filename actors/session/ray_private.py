@@ -3,7 +3,10 @@
 Nothing else of the product says `ray._private`, and every function here does without.
 """
 
+import asyncio
 import atexit
+import json
+import os
 from collections.abc import Callable, Mapping
 from functools import reduce
 from pathlib import Path
@@ -13,6 +16,7 @@ import ray
 
 Prints = Callable[[dict[str, Any], bool], None]
 WORKER: Final = "_private.worker"
+JOB: Final = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # set by Ray's job manager for the program it starts
 PRINTS: Final = "print_to_stdstream"
 UTILS: Final = "_private.utils"
 DIE_WITH_PARENT: Final = "set_kill_on_parent_death_linux"
@@ -92,3 +96,33 @@ def at_start_of_processes() -> Callable[[], object] | None:
 def start_processes_by(called: Callable[[], object]) -> None:
     """Let Ray call this in each process that it starts."""
     setattr(found(UTILS), DIE_WITH_PARENT, called)
+
+
+def submitted() -> bool:
+    """True if this process is the program of a submitted job."""
+    return JOB in os.environ
+
+
+def annotate(metadata: dict[str, str]) -> None:
+    """Add metadata to this submitted job, so that the dashboard shows them; needs a connected Ray.
+
+    Ray takes a submitted job's metadata from the submission alone and shows nothing that the driver sets;
+    the store of it is semi-public, and so this is left out where it has changed.
+    """
+    try:
+        from ray.dashboard.modules.job.common import JobInfoStorageClient  # noqa: PLC0415
+
+        submission = json.loads(os.environ[JOB])["metadata"]["job_submission_id"]
+        client = JobInfoStorageClient(head_client())
+        asyncio.run(_add(client, submission, metadata))
+    except (ImportError, AttributeError, KeyError, TypeError, RuntimeError, ValueError):
+        return
+
+
+async def _add(client: object, submission: str, metadata: dict[str, str]) -> None:
+    info = await client.get_info(submission)  # type: ignore[attr-defined]
+    named = dict(info.metadata or {})
+    if named.get("job_name") == submission:  # Ray's own choice; whoever submitted it made none
+        del named["job_name"]
+    info.metadata = {**metadata, **named}
+    await client.put_info(submission, info)  # type: ignore[attr-defined]

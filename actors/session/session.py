@@ -9,10 +9,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,9 +21,8 @@ from typing import Any, TypeVar
 import ray
 from ray.job_config import JobConfig
 
-from d5ray.actors.session import ray_private, reaper, submitted_job
+from d5ray.actors.session import ray_private, reaper
 from d5ray.actors.session.around_start import environment_of, group_of_their_own, signals_kept
-from d5ray.actors.session.in_thread import in_thread
 from d5ray.actors.session.ray_processes import ADVICE, HEAD_SECONDS, Children, Elsewhere, Vital
 from d5ray.actors.session.starter import Starter
 from d5ray.actors.session.tokens import check_token
@@ -325,7 +325,7 @@ def own_folders() -> list[str]:
 
 def _join(address: str, job: JobConfig, quiet: bool) -> None:
     metadata = dict(job.metadata)  # Ray puts the submission's own into it
-    if not submitted_job.submitted():
+    if not ray_private.submitted():
         # Not a submitted job, which brings its folder along: the nodes may not have d5ray.
         job.set_runtime_env({"py_modules": own_folders()})
     try:
@@ -335,8 +335,8 @@ def _join(address: str, job: JobConfig, quiet: bool) -> None:
             f"no Ray found at {address!r}: {error}; start one with `ray start --head`, or leave --address "
             "out; if it asks for a token: `export RAY_AUTH_MODE=token`"
         ) from error
-    if submitted_job.submitted():
-        submitted_job.annotate(metadata)
+    if ray_private.submitted():
+        ray_private.annotate(metadata)
 
 
 def _embed(cpus: int, job: JobConfig, quiet: bool) -> None:
@@ -411,3 +411,17 @@ def _grown(session: Session, cpus: int) -> Session:
         shutdown()
         return connect("local", cpus=cpus, metadata={})
     return session
+
+
+def in_thread(call: Callable[[], T]) -> Future[T]:
+    """The result of a call, or what it raised, when that is known; nobody's end waits for the thread."""
+    result: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:  # it is raised where the caller waits
+            result.set_exception(error)
+
+    threading.Thread(target=run, name="d5ray-call", daemon=True).start()
+    return result

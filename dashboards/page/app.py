@@ -7,9 +7,9 @@ from urllib.parse import parse_qs, quote
 from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 
-from d5ray.dashboards.page import blocks, guard, live, sections, sql, tables
+from d5ray.dashboards.page import blocks, guard, live, sections, tables
 from d5ray.dashboards.page.charts import ChartOptions
-from d5ray.dashboards.page.runs import OpenRun, Runs
+from d5ray.dashboards.page.runs import OpenRun, Runs, answer
 from d5ray.errors import D5Error
 from d5ray.metrics.views import samples
 from d5ray.metrics.views.run_labels import besides, in_words
@@ -218,7 +218,7 @@ def _browse(app: Dash, place: _Place) -> None:
         if not clicks:
             raise PreventUpdate
         try:
-            found, told = sql.answer(place.open_run(search), text or "", guard.client_gone())
+            found, told = answer(place.open_run(search), text or "", guard.client_gone())
         except D5Error as error:
             return _error(str(error)), ""
         return (_error(told), "") if found is None else (tables.of_arrow(found), told)

@@ -5,14 +5,16 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 
 import pyarrow as pa
 
-from d5ray.errors import ConfigurationError, nearest
+from d5ray.errors import ConfigurationError, D5Error, nearest
 from d5ray.metrics.judge.partners import partners
 from d5ray.metrics.judge.run_series import RunSeries, find
+from d5ray.metrics.queries.source import Limits, while_wanted
 from d5ray.metrics.record.folders import runs_root
 from d5ray.metrics.record.reader import Run, list_runs
 from d5ray.metrics.views import communication, key_figures, steps, time_series, verdicts
@@ -30,6 +32,8 @@ DRAWN_SECONDS = 1.0  # that a browser has for drawing the first view, before tha
 END_SECONDS = 5.0  # for that to end when the run is closed
 LONG = 100_000  # rows from which on it pays to prepare something
 LIST_SECONDS = 5.0  # for which the list of all runs is believed
+MOST_ROWS: Final = 500  # of an answer to SQL
+SQL_SECONDS: Final = 20.0  # for one
 
 
 @final
@@ -200,3 +204,26 @@ def _alone(found: Run | RunSeries) -> Run:
             f"The series {found.name} has no complete run yet: give one of its runs, which d5ray runs lists"
         )
     return runs[-1]
+
+
+def answer(
+    shown: OpenRun, text: str, gone: Callable[[], bool] = lambda: False
+) -> tuple[pa.Table | None, str]:
+    """The answer to SQL on a run that is shown, and how long it is; or None and the reason.
+
+    It writes nothing and reads no other file. gone: whether whoever asked has gone, which ends the query.
+    """
+    if not text.strip():
+        return None, "write a SELECT on samples, events, runs, metrics, environment, verdicts or summary"
+    try:
+        with (
+            closing(shown.view.run.within(Limits(seconds=SQL_SECONDS))) as source,
+            while_wanted(source, gone),
+            source.ask(text) as rows,
+        ):
+            found = rows.table(MOST_ROWS + 1)
+    except D5Error as error:
+        return None, str(error)
+    if found.num_rows > MOST_ROWS:
+        return found.slice(0, MOST_ROWS), f"the first {MOST_ROWS} rows"
+    return found, f"{found.num_rows:,} row{'s' * (found.num_rows != 1)}"

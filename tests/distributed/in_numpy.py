@@ -16,8 +16,8 @@ from d5ray.distributed.parameter_server.client import KINDS
 from d5ray.distributed.simulation.world import SimulatedWorld, Simulation
 from d5ray.experiment import Experiment
 from d5ray.networks.executors.executor import Allocate, Evaluation, Executor
+from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.networks.executors.gradient_buckets import OnReady
-from d5ray.networks.executors.slots import Slot
 from d5ray.simulated.group import SimulatedGroup
 from d5ray.training.datasets.dataset import Dataset, Split
 from d5ray.training.samplers.shards import Shards

@@ -13,8 +13,8 @@ import d5ray as d5
 from d5ray.agent.training_agent import TrainingAgent
 from d5ray.frameworks.host import host_view
 from d5ray.networks.executors.executor import Allocate, Evaluation, Executor
+from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.networks.executors.gradient_buckets import OnReady
-from d5ray.networks.executors.slots import Slot
 
 Array = np.ndarray[Any, Any]
 FEATURES: Final = 64  # of a digit

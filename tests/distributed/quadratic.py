@@ -14,8 +14,8 @@ from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.frameworks.host import host_view
 from d5ray.networks.executors.executor import Allocate, Evaluation, Executor
+from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.networks.executors.gradient_buckets import OnReady
-from d5ray.networks.executors.slots import Slot
 from d5ray.training.batches.batch import Batch
 from d5ray.training.optimizers.optimizer import Optimizer
 from tests.distributed.communicators.reference import Reference

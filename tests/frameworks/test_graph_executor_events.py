@@ -8,12 +8,12 @@ import pytest
 
 from d5ray.errors import ValidationError
 from d5ray.metrics.record.recorder import Recorder
-from d5ray.networks.events.allocated_bytes import allocated_bytes
 from d5ray.networks.events.collect_values import CollectValues
 from d5ray.networks.events.event import BACKWARD, FORWARD, GraphEvent, NetworkMoment, OperatorMoment
 from d5ray.networks.events.not_a_number import RaiseAtNaN
 from d5ray.networks.events.operator_memory import OperatorMemory
 from d5ray.networks.events.operator_times import OperatorTimes
+from d5ray.networks.executors.array_library import allocated_bytes
 from d5ray.networks.network import Network
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor

@@ -8,7 +8,7 @@ import torch
 
 import d5ray as d5
 from d5ray.frameworks import jax as d5fw
-from d5ray.networks.executors.slots import by_name
+from d5ray.networks.executors.flat_buffers import by_name
 
 pytest.importorskip("jax", reason="JAX is not installed")
 import jax

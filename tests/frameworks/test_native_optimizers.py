@@ -15,7 +15,7 @@ from d5ray.distributed.checkpoints.packed import Packed
 from d5ray.distributed.checkpoints.state import pack, unpack_into
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch.given_optimizers import as_optimizer
-from d5ray.networks.executors.slots import Slot, by_name
+from d5ray.networks.executors.flat_buffers import Slot, by_name
 from d5ray.recipes.engine.parsing import settings
 from d5ray.training.optimizers.optimizer import Optimizer
 

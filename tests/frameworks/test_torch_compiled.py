@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from d5ray.errors import ConfigurationError
-from d5ray.networks.executors.slots import Slot
+from d5ray.networks.executors.flat_buffers import Slot
 from tests.frameworks.torch_executors import Array, random_batch, torch_executor
 
 # of parts of PyTorch's compiler that PyTorch itself takes out

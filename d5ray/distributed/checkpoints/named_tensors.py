@@ -16,8 +16,8 @@ from d5ray.errors import StorageError
 from d5ray.frameworks.host import host_copy, host_view, native, on_device
 from d5ray.metrics.record.tensor_file import Array
 from d5ray.networks.executors.executor import Executor, FlatExecutor
+from d5ray.networks.executors.flat_buffers import Slot, by_name
 from d5ray.networks.executors.model_values import ModelValues
-from d5ray.networks.executors.slots import Slot, by_name
 
 OWN: Final = "d5ray/"  # what d5ray's own names begin with; no model's can
 RANDOM: Final = "random"  # the framework's random numbers, which every file has

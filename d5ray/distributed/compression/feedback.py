@@ -16,7 +16,7 @@ from d5ray.distributed.compression.reductions import (
     reduction_of,
 )
 from d5ray.errors import ConfigurationError
-from d5ray.networks.executors.slots import Slot
+from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.training.optimizers.optimizer import State
 
 LARGE = 2**40  # entries; when the experiment is built the network's size is not known yet

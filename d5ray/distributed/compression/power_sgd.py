@@ -12,7 +12,7 @@ from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.compression.compressor import Array
 from d5ray.distributed.compression.reductions import RandomSources, Reduced, Reduction, elements_of
 from d5ray.errors import ConfigurationError
-from d5ray.networks.executors.slots import Slot
+from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.training.optimizers.optimizer import State
 
 

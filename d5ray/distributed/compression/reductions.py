@@ -11,7 +11,7 @@ from d5ray.checks import check_kind
 from d5ray.distributed.communicators.communicator import Communicator, Message
 from d5ray.distributed.compression.compressor import Array, Compressor, LinearCompressor, Quantizer
 from d5ray.errors import ConfigurationError
-from d5ray.networks.executors.slots import Slot
+from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.training.optimizers.optimizer import State
 
 

@@ -21,7 +21,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.frameworks.host import host_copy, host_view, on_device
 from d5ray.names.renamed import RenamedAttribute
 from d5ray.networks.executors.executor import Executor
-from d5ray.networks.executors.slots import Slot
+from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.networks.vector import Vector
 from d5ray.training.arrays import NO_GRADIENT, copy_of, is_negative_zero, wait_for, zeros_like
 from d5ray.training.batches.batch import Batch

@@ -7,7 +7,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.names.kits import added
 from d5ray.networks.device import CPUDevice, Device
 from d5ray.networks.executors.precision import check_offered
-from d5ray.networks.executors.runnable import check_executor
+from d5ray.networks.loading import check_executor
 from d5ray.operators.loss import Loss
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from d5ray.frameworks.jax.tree_layout import is_trained
 from d5ray.frameworks.numpy.library import NumPy
 from d5ray.networks.executors.evaluation import Judged, evaluated
 from d5ray.networks.executors.executor import Evaluation, Executor
-from d5ray.networks.executors.flat_buffers import FlatBuffers
+from d5ray.networks.executors.flat_buffers import FlatBuffers, by_name
 from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.model_calls import checked_weight
-from d5ray.networks.executors.slots import by_name
 from d5ray.networks.executors.trees import mapped, unpacked
 from d5ray.operators.loss import Loss
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from d5ray.frameworks.arrays.library import ArrayModule
-from d5ray.networks.events.allocated_bytes import allocated_bytes
+from d5ray.networks.executors.array_library import allocated_bytes
 
 Array = np.ndarray[Any, Any]
 

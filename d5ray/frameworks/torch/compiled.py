@@ -8,7 +8,7 @@ from torch import nn
 from torch._dynamo.exc import TorchDynamoException
 
 from d5ray.errors import ConfigurationError, first_line
-from d5ray.networks.executors.slots import Slot, by_name
+from d5ray.networks.executors.flat_buffers import Slot, by_name
 
 MOST_CHECKS: Final = 2  # PyTorch compiles for the first size of a batch, and for all others once more
 APART: Final = {True: (0.5, 1e-2), False: (0.05, 1e-4)}  # by half precision: of a tensor, of the gradient

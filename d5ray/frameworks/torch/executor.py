@@ -28,10 +28,9 @@ from d5ray.frameworks.torch.shared_memory import check_memory
 from d5ray.frameworks.torch.trained_tensors import TrainedTensors, learning_parts, reached_from
 from d5ray.networks.executors.evaluation import Judged, evaluated
 from d5ray.networks.executors.executor import Evaluation, Executor, FlatExecutor
-from d5ray.networks.executors.flat_buffers import FlatBuffers
+from d5ray.networks.executors.flat_buffers import FlatBuffers, Slot, by_name
 from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.graph_executor import PASS_APART
-from d5ray.networks.executors.slots import Slot, by_name
 from d5ray.networks.executors.trees import mapped, unpacked
 from d5ray.operators.loss import Loss
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch.shared_memory import views_of_parameters
-from d5ray.networks.executors.slots import Slot
+from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.operators.loss import Loss
 from d5ray.training.arrays import NO_GRADIENT, is_negative_zero
 

@@ -18,7 +18,7 @@ from d5ray.kits.parallel.pipeline.executor import PipelineExecutor
 from d5ray.kits.parallel.pipeline.measured_times import PassTimes
 from d5ray.networks.device import Device
 from d5ray.networks.executors.executor import Evaluation
-from d5ray.networks.executors.slots import by_name
+from d5ray.networks.executors.flat_buffers import by_name
 from d5ray.operators.framework import class_named
 from d5ray.operators.loss import Loss
 from d5ray.training.arrays import like, use_device_of

@@ -9,8 +9,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from d5ray.metrics.probes.facts import or_reason
-from d5ray.metrics.probes.numeric_libraries import thread_settings
+from d5ray.metrics.probes.numeric_libraries import or_reason, thread_settings
 
 PACKAGES = (
     "d5ray", "ray", "numpy", "torch", "tensorflow", "tensorflow-cpu", "pyarrow", "pandas", "duckdb", "onnx",

@@ -1,11 +1,11 @@
 """The libraries that a process computes with: BLAS, threads, and the frameworks that it has loaded"""
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from typing import Any
-
-from d5ray.metrics.probes.facts import or_reason
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_PROC_BIND",
@@ -88,3 +88,15 @@ def _line(text: str, word: str) -> str:
     if not found:
         raise ValueError(f"PyTorch does not tell of {word}")
     return found[0]
+
+
+def or_reason(fact: Callable[[], str]) -> str:
+    """The fact as text, or "unavailable: reason"; nothing is guessed."""
+    try:
+        return fact() or "unavailable: empty"
+    except metadata.PackageNotFoundError:
+        return "unavailable: not installed"
+    except (
+        OSError, ValueError, AttributeError, ImportError, KeyError, RuntimeError, subprocess.SubprocessError,
+    ) as error:  # fmt: skip
+        return f"unavailable: {error}"

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, final
 import pyarrow as pa
 
 from d5ray.errors import ConfigurationError, StorageError, first_line
-from d5ray.metrics.judge.summary import SUMMARY
+from d5ray.metrics.judge.summary import KEYS, STOPPED, SUMMARY, summary
 from d5ray.metrics.queries import read_only
 from d5ray.metrics.queries.source import Answer, Limits, QuerySource, Shelf, StoredRows
 from d5ray.metrics.queries.sql import parquet_of, quoted
-from d5ray.metrics.queries.summary_table import summary_of
-from d5ray.metrics.record.schema import TABLES
+from d5ray.metrics.record.schema import SAMPLES, TABLES
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 BATCH_ROWS = 1 << 16
+_USED = (*KEYS, "rep", "step", "rank", "value")  # columns, by the summary
 _STORED = " (stored)"  # after the name of a table that is partly in files
 # A query sees the tables of its runs and nothing else: no other file, no variable of the calling program.
 _ALONE: dict[str, str | bool | int | float | list[str]] = {
@@ -229,3 +229,20 @@ def _show(connection: "DuckDBPyConnection", name: str, rows: StoredRows) -> None
         both += f" UNION ALL SELECT {columns} FROM {stored}"
     connection.unregister(name)
     connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {both}")
+
+
+def summary_of(connection: "DuckDBPyConnection") -> pa.Table:
+    """The summary of every run that a connection sees; one run at a time is in memory."""
+    wanted = pa.schema([SAMPLES.field(name) for name in _USED])
+    runs = connection.sql("SELECT DISTINCT run_id FROM samples ORDER BY run_id").to_arrow_table()
+    tables = [SUMMARY.empty_table()]
+    for (name,) in zip(runs["run_id"].to_pylist(), strict=True):
+        rows = connection.sql(f"SELECT {', '.join(_USED)} FROM samples WHERE run_id = $1", params=[name])
+        batches = [batch.cast(wanted) for batch in rows.to_arrow_reader(1 << 17)]
+        events = connection.sql(
+            "SELECT run_id, name, detail FROM events WHERE run_id = $1 AND name = $2", params=[name, STOPPED]
+        ).to_arrow_table()
+        row = connection.sql("SELECT run_id, stop_reason FROM runs WHERE run_id = $1", params=[name])
+        of_run = {"samples": pa.Table.from_batches(batches, wanted), "events": events}
+        tables.append(summary({**of_run, "runs": row.to_arrow_table()}))
+    return pa.concat_tables(tables)

@@ -8,8 +8,8 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.networks.executors.executor import Executor
+from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.networks.executors.gradient_buckets import OnReady
-from d5ray.networks.executors.slots import Slot
 from d5ray.networks.executors.trees import mapped
 from d5ray.networks.executors.wrapped import WrappedExecutor
 from d5ray.operators.loss import Loss

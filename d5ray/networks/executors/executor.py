@@ -9,10 +9,9 @@ import numpy as np
 
 from d5ray.names.renamed import RenamedAttribute
 from d5ray.networks.executors.flat_buffers import Allocate as Allocate
-from d5ray.networks.executors.flat_buffers import FlatBuffers
+from d5ray.networks.executors.flat_buffers import FlatBuffers, Slot, by_name
 from d5ray.networks.executors.gradient_buckets import Announcer, Buckets, OnReady, Range, partition
 from d5ray.networks.executors.model_values import ModelValues
-from d5ray.networks.executors.slots import Slot, by_name
 from d5ray.operators.loss import Loss
 
 

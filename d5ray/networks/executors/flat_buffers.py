@@ -1,16 +1,35 @@
-"""FlatBuffers: parameters, gradients and other state as flat arrays, with a view for every tensor"""
+"""FlatBuffers: parameters, gradients and other state as flat arrays, with slot and view of each tensor"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.array_library import ArrayLibrary, HostArray, Tensors
-from d5ray.networks.executors.slots import Slot, by_name
 
 NO_TENSORS: Final[Tensors] = {}
 Allocate = Callable[[int, str], HostArray]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of one parameter tensor in the flat buffer."""
+
+    name: str
+    offset: int  # in elements
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of elements of the tensor."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+def by_name(flat: Any, slots: Iterable[Slot]) -> dict[str, Any]:
+    """Views of a flat array (n,) of an array library, of every tensor that lies in it, by their names."""
+    return {s.name: flat[s.offset : s.offset + s.size].reshape(s.shape) for s in slots}
 
 
 @final

@@ -7,7 +7,7 @@ from typing import final
 
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
-from d5ray.networks.executors.slots import Slot
+from d5ray.networks.executors.flat_buffers import Slot
 
 Range = tuple[int, int]  # elements [begin, end) of the flat buffer
 OnReady = Callable[[int, int], None]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from d5ray.networks.executors.executor import Evaluation, Executor
-from d5ray.networks.executors.slots import Slot
+from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.operators.loss import Loss
 
 Array = np.ndarray[Any, Any]

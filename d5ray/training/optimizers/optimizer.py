@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Self, final
 
 from d5ray.checks import check_count, check_keywords, check_rate, check_share, with_settings
 from d5ray.errors import ConfigurationError
-from d5ray.networks.executors.slots import Slot
+from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.training.arrays import copy_of, fuses, in_host_memory
 from d5ray.training.batches.epochs import Epochs
 from d5ray.training.schedules import Schedule

@@ -8,7 +8,7 @@ from typing import Final, final
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.networks.executors.slots import Slot
+from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.training.optimizers.optimizer import Slots
 
 Vector = npt.NDArray[np.float64]

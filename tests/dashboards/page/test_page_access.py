@@ -15,9 +15,9 @@ import pytest
 from flask import Flask
 from werkzeug.serving import make_server
 
-from d5ray.dashboards.page import server, sql
+from d5ray.dashboards.page import server
 from d5ray.dashboards.page.guard import COOKIE, client_gone, is_loopback
-from d5ray.dashboards.page.runs import Runs
+from d5ray.dashboards.page.runs import Runs, answer
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.queries.tokens import token_from, write_private
 from tests.conftest import python
@@ -146,10 +146,10 @@ def test_a_query_ends_when_its_client_has_gone(root: Path) -> None:
     runs = Runs(root)
     endless = "select count(*) from range(100000000) a, range(100000) b where a.range * b.range % 7 = 3"
     begin = time.monotonic()
-    found, told = sql.answer(runs.get("r"), endless, gone=lambda: time.monotonic() > begin + 0.5)
+    found, told = answer(runs.get("r"), endless, gone=lambda: time.monotonic() > begin + 0.5)
     assert found is None and "interrupted" in told
     assert time.monotonic() - begin < 10
-    found, _ = sql.answer(runs.get("r"), "select 1 as one", gone=lambda: False)
+    found, _ = answer(runs.get("r"), "select 1 as one", gone=lambda: False)
     assert found is not None and found.to_pylist() == [{"one": 1}]
     runs.close()
 

@@ -36,7 +36,7 @@ from d5ray.distributed.compression.compressor import Quantizer
 from d5ray.distributed.compression.reductions import RandomSources, Reduced, reduction_of
 from d5ray.distributed.compression.sparse_allreduce import ExchangeSchedule
 from d5ray.errors import ConfigurationError, PeerLost
-from d5ray.networks.executors.slots import Slot
+from d5ray.networks.executors.flat_buffers import Slot
 from tests.distributed.forming import Former, on_all
 
 Array = np.ndarray[Any, Any]

@@ -17,7 +17,7 @@ from d5ray.errors import AgentError
 from d5ray.kits.laboratory.jobs import slow_network as network
 from d5ray.kits.laboratory.jobs.averaging import Averaging
 from d5ray.kits.laboratory.jobs.gradient_exchanges import Averaged, GradientExchanges
-from d5ray.networks.executors.slots import Slot
+from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.training.optimizers.optimizer import State
 from tests.distributed.forming import Former
 from tests.together import together

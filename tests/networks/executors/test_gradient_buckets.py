@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from d5ray.errors import ConfigurationError
+from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.networks.executors.gradient_buckets import Announcer, Buckets, Range, partition
-from d5ray.networks.executors.slots import Slot
 
 SIZES = st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any)
 KEPT = settings(derandomize=True, deadline=None, max_examples=150)

@@ -7,7 +7,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
-from d5ray.networks.executors.slots import Slot
+from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.training.optimizers.optimizer import Optimizer
 
 

@@ -10,7 +10,7 @@ import torch
 import d5ray as d5
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.errors import ConfigurationError
-from d5ray.networks.executors.slots import Slot
+from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.training.optimizers.optimizer import BLOCK, Optimizer
 from tests.training.optimizers.test_every_rule import RULES, native
 

@@ -20,7 +20,7 @@ from d5ray.errors import AgentError
 from d5ray.kits.laboratory.comparisons.timing import Times, timed
 from d5ray.kits.laboratory.jobs.slow_network import Host
 from d5ray.kits.laboratory.jobs.worlds import WAIT_SECONDS, D5rayWorld
-from d5ray.networks.executors.slots import Slot
+from d5ray.networks.executors.flat_buffers import Slot
 
 Array = np.ndarray[Any, Any]
 Slots = tuple[Slot, ...]

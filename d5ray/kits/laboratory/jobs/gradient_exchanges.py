@@ -16,7 +16,7 @@ from d5ray.kits.laboratory.jobs import slow_network
 from d5ray.kits.laboratory.jobs.averaging import Averaging, Exchanged, Slots
 from d5ray.kits.laboratory.metrics.exchanges import GRADIENT_TIME
 from d5ray.metrics.definitions.catalogue import BytesSent
-from d5ray.networks.executors.slots import Slot
+from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.networks.zoo.catalogue import NETWORKS, check_network_name
 from d5ray.ops.losses.softmax_cross_entropy_loss import SoftmaxCrossEntropyLoss
 

@@ -15,7 +15,7 @@ from ray.tune import schedulers, stopper
 from d5ray.actors.cluster.placement import places_of, reservation_of
 from d5ray.actors.session import session
 from d5ray.actors.session.around_start import environment_of
-from d5ray.actors.session.in_thread import in_thread
+from d5ray.actors.session.session import in_thread
 from d5ray.actors.shipping import ship
 from d5ray.checks import check_kind
 from d5ray.errors import ConfigurationError, nearest

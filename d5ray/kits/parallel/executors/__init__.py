@@ -9,7 +9,7 @@ from d5ray.frameworks import FRAMEWORKS
 from d5ray.kits.parallel.stages.piece import Piece
 from d5ray.kits.parallel.stages.piece_executor import PieceExecutor
 from d5ray.networks.device import CPUDevice, Device, GPUDevice
-from d5ray.networks.executors.runnable import JAX
+from d5ray.networks.loading import JAX
 from d5ray.operators.collectives import Collectives
 
 KINDS: Final = {  # modules beside this one, imported when asked for, and their executors

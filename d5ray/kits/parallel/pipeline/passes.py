@@ -14,8 +14,8 @@ from d5ray.kits.parallel.pipeline.tensor_encoding import TensorCodec
 from d5ray.kits.parallel.pipeline.transport import StageTransport
 from d5ray.kits.parallel.stages.piece import Piece
 from d5ray.kits.parallel.stages.piece_executor import PieceExecutor
+from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.networks.executors.gradient_buckets import Announcer
-from d5ray.networks.executors.slots import Slot
 
 HostArray = np.ndarray[Any, Any]
 Key = tuple[str, int, int, bool]  # tensor, micro-batch, the piece that made it, whether it is a gradient

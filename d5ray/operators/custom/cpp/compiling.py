@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from d5ray.operators.custom.cpp.arguments import Arguments
 from d5ray.operators.custom.cpp.custom_cpp import NOTHING, CustomCppOp, Inference
+from d5ray.operators.custom.cpp.library import Arguments
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 
 

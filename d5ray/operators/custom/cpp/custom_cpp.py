@@ -11,10 +11,9 @@ from d5ray.checks import check_kind, check_names, check_text, shown
 from d5ray.errors import ConfigurationError, OperatorError
 from d5ray.operators.array_operator import Array, Arrays, Gradients
 from d5ray.operators.custom.cpp import on_device
-from d5ray.operators.custom.cpp.arguments import Arguments, kinds, with_sizes
 from d5ray.operators.custom.cpp.built_operators import BuildRecipe
 from d5ray.operators.custom.cpp.compilers import find
-from d5ray.operators.custom.cpp.library import Argument, Instance, Library
+from d5ray.operators.custom.cpp.library import Argument, Arguments, Instance, Library, kinds, with_sizes
 from d5ray.operators.custom.cpp.source import source_of
 from d5ray.operators.custom.cpp.wrapper import Interface
 from d5ray.operators.custom.custom_operator import CustomOp, checked_descriptors, without_gradient

@@ -2,14 +2,14 @@
 
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, final
 
-from d5ray.errors import OperatorError
+from d5ray.errors import ConfigurationError, OperatorError
 from d5ray.operators.custom.cpp.element_types import tensors
 from d5ray.operators.custom.cpp.wrapper import Interface
-from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
+from d5ray.operators.tensors.tensor_descriptor import Dimension, TensorDescriptor
 
 Argument = bool | int | float | str
 _PASSED: dict[type, Any] = {
@@ -107,3 +107,32 @@ class Instance:
 def _destroy(library: Library, handle: int, descriptors: Any) -> None:
     library.destroy(handle)
     del descriptors  # which live as long as the object
+
+
+Arguments = Sequence[Argument] | Callable[..., Sequence[Argument]]
+
+
+def with_sizes(descriptors: Sequence[TensorDescriptor]) -> list[TensorDescriptor]:
+    """The descriptors with 1 for every size that is open."""
+    return [TensorDescriptor(each.dtype, [_size(size) for size in each.shape or ()]) for each in descriptors]
+
+
+def _size(size: Dimension) -> int:
+    return size if isinstance(size, int) else 1
+
+
+def kinds(name: str, arguments: Sequence[Argument]) -> tuple[type, ...]:
+    """The types of a C++ operator's arguments, in their order.
+
+    Raises ConfigurationError for what is no number, boolean or text, and for integers beyond 64 bits.
+    """
+    if (
+        isinstance(arguments, (list, tuple))
+        and all(type(each) in (bool, int, float, str) for each in arguments)
+        and all(type(each) is not int or abs(each) < 2**63 for each in arguments)
+    ):
+        return tuple([type(each) for each in arguments])
+    raise ConfigurationError(
+        f"the arguments of the C++ operator {name} are {arguments!r}, expected a tuple of numbers, truth "
+        "values and texts (integers below 2^63), or a function that gives one: arguments=(16,)"
+    )
