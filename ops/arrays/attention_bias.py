@@ -5,7 +5,7 @@ from typing import Any
 
 from d5ray.operators.array_operator import Array
 from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops.arrays.broadcasting import summed_to_shape
+from d5ray.ops.arrays.formula import summed_to_shape
 from d5ray.ops.arrays.wide import optional
 
 MASK, PAST_KEY, LENGTHS = 3, 4, 6  # optional inputs

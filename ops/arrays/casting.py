@@ -7,10 +7,9 @@ from typing import Any, final
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
 from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops.arrays.element_types import onnx_type
+from d5ray.ops.arrays.element_types import is_floating, onnx_type
 from d5ray.ops.arrays.formula import silently
 from d5ray.ops.arrays.narrow import cast_to
-from d5ray.ops.arrays.precision import is_floating
 
 
 class Casting(ArrayOperator):

@@ -9,9 +9,8 @@ import numpy as np
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, WithoutGradient
 from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops.arrays.element_types import onnx_type
+from d5ray.ops.arrays.element_types import is_floating, onnx_type, wide
 from d5ray.ops.arrays.known import on_host, required_numbers
-from d5ray.ops.arrays.precision import is_floating, wide
 
 
 @final

@@ -1,10 +1,11 @@
-"""ONNX's numbers for the types of elements"""
+"""Types of elements: ONNX's numbers for them, and the precision in which those of few bits compute"""
 
 from typing import Any
 
 import numpy as np
 
 from d5ray.errors import ConfigurationError
+from d5ray.operators.array_operator import Array
 from d5ray.operators.nodes.node_context import NodeContext
 from d5ray.operators.tensors.tensor_descriptor import element_type
 
@@ -27,3 +28,21 @@ def onnx_type(context: NodeContext, number: int) -> "np.dtype[Any]":
             + ", ".join(f"{name} ({each})" for each, name in _NAMES.items())
         )
     return element_type(_NAMES[number])
+
+
+def is_floating(array: Array) -> bool:
+    """True if the elements are floating-point numbers, those of ml_dtypes among them: what has a gradient."""
+    dtype = array.dtype  # NumPy files bfloat16 under V, as it does int4
+    return bool(dtype.kind == "f" or (dtype.kind == "V" and dtype.name.startswith(("bfloat", "float"))))
+
+
+def wide(array: Array) -> Array:
+    """The array in a type to compute in: float32 for 16 bits and fewer, its own for all others."""
+    if array.dtype.itemsize <= 2 and is_floating(array):
+        return array.astype("float32")
+    return array
+
+
+def narrowed(xp: Any, result: Array, like: Array) -> Array:
+    """The result as an array of the type of `like`; NumPy gives a scalar where there are no axes."""
+    return xp.asarray(result, dtype=like.dtype)

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from d5ray.operators.array_operator import Array, ArrayOperator
+from d5ray.ops.arrays.element_types import is_floating
 from d5ray.ops.arrays.formula import BroadcastFormula, Formula
 from d5ray.ops.arrays.integers import integer_power, truncated_quotient
-from d5ray.ops.arrays.precision import is_floating
 from d5ray.ops.arrays.special import erf
 
 FUNCTIONS: Mapping[str, ArrayOperator] = {

@@ -9,8 +9,7 @@ import numpy as np
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
 from d5ray.operators.nodes.node import Attribute
 from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops.arrays.broadcasting import summed_to_shape
-from d5ray.ops.arrays.precision import is_floating, narrowed, wide
+from d5ray.ops.arrays.element_types import is_floating, narrowed, wide
 
 Attributes = Mapping[str, Attribute]  # by ONNX's names, with ONNX's defaults
 
@@ -110,3 +109,16 @@ class Predicate(WithoutGradient):
 def values(context: NodeContext, defaults: Attributes) -> dict[str, Attribute]:
     """The node's attributes, in place of the defaults where it has them."""
     return {name: context.attribute(name, default) for name, default in defaults.items()} if defaults else {}
+
+
+def summed_to_shape(gradient: Array, shape: tuple[int, ...]) -> Array:
+    """Σ of the gradient (the broadcast shape) over the axes in which an operand of `shape` was repeated."""
+    if gradient.shape == shape:
+        return gradient
+    new = gradient.ndim - len(shape)  # axes that the operand has not
+    repeated = [
+        axis
+        for axis, size in enumerate(gradient.shape)
+        if axis < new or (shape[axis - new] == 1 and size != 1)
+    ]
+    return gradient.sum(axis=tuple(repeated)).reshape(shape)

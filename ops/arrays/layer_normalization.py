@@ -9,7 +9,7 @@ import numpy as np
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, Arrays, Gradients
 from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops.arrays.broadcasting import summed_to_shape
+from d5ray.ops.arrays.formula import summed_to_shape
 from d5ray.ops.arrays.standardization import EPSILON, standardized, through_standardized
 from d5ray.ops.arrays.wide import WideOperator, gradient_of, kept, optional, outputs_and_kept
 

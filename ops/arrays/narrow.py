@@ -7,7 +7,7 @@ import numpy as np
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array
 from d5ray.operators.tensors.tensor_descriptor import OF_ML_DTYPES, SUB_BYTE
-from d5ray.ops.arrays.precision import is_floating, wide
+from d5ray.ops.arrays.element_types import is_floating, wide
 
 E8M0 = "float8_e8m0fnu"
 NARROW = OF_ML_DTYPES - {"bfloat16"}

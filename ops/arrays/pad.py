@@ -8,9 +8,9 @@ import numpy as np
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
 from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.ops.arrays.element_types import is_floating, narrowed, wide
 from d5ray.ops.arrays.indexed import combine_at
 from d5ray.ops.arrays.known import checked_axis, numbers, required_numbers
-from d5ray.ops.arrays.precision import is_floating, narrowed, wide
 
 Widths = list[tuple[int, int]]  # for every axis, how many stand before and behind; negative: are taken away
 

@@ -6,7 +6,7 @@ from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
 from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops.arrays.broadcasting import summed_to_shape
+from d5ray.ops.arrays.formula import summed_to_shape
 from d5ray.ops.arrays.wide import WideOperator, optional
 from d5ray.ops.equation import Equation
 

@@ -7,8 +7,8 @@ from typing import Any, final
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
 from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.ops.arrays.element_types import is_floating
 from d5ray.ops.arrays.known import numbers
-from d5ray.ops.arrays.precision import is_floating
 
 Shape = tuple[int, ...]
 

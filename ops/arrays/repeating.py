@@ -8,9 +8,9 @@ import numpy as np
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
 from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops.arrays.broadcasting import summed_to_shape
+from d5ray.ops.arrays.element_types import is_floating, narrowed, wide
+from d5ray.ops.arrays.formula import summed_to_shape
 from d5ray.ops.arrays.known import required_numbers
-from d5ray.ops.arrays.precision import is_floating, narrowed, wide
 
 
 @final

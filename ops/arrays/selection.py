@@ -6,9 +6,9 @@ from typing import Any, final
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
 from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.ops.arrays.element_types import is_floating, narrowed, wide
 from d5ray.ops.arrays.indexed import along
 from d5ray.ops.arrays.known import checked_axis, required_number
-from d5ray.ops.arrays.precision import is_floating, narrowed, wide
 
 
 @final

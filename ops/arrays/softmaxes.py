@@ -6,8 +6,8 @@ from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients, WithoutGradient
 from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.ops.arrays.element_types import narrowed, wide
 from d5ray.ops.arrays.formula import silently
-from d5ray.ops.arrays.precision import narrowed, wide
 
 
 @final

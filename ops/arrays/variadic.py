@@ -7,9 +7,8 @@ from typing import Any, final
 
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
 from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops.arrays.broadcasting import summed_to_shape
-from d5ray.ops.arrays.formula import silently
-from d5ray.ops.arrays.precision import is_floating, narrowed, wide
+from d5ray.ops.arrays.element_types import is_floating, narrowed, wide
+from d5ray.ops.arrays.formula import silently, summed_to_shape
 
 Derivatives = list[Array]
 

@@ -10,7 +10,7 @@ import numpy as np
 from d5ray.errors import ConfigurationError
 from d5ray.operators.array_operator import Array, ArrayOperator, Arrays, Gradients
 from d5ray.operators.nodes.node_context import NodeContext
-from d5ray.ops.arrays.precision import is_floating, wide
+from d5ray.ops.arrays.element_types import is_floating, wide
 
 # As IEEE 754 has it, and every framework: what overflows or is not defined gives inf or nan, without a word.
 silently = np.errstate(all="ignore")

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.networks.layers.layers import Conv, Flatten, Layers, Linear, MaxPool, Relu, Shape, chain_shape
 from d5ray.networks.zoo import convolutional, resnets
-from d5ray.networks.zoo.recurrent import lstm
-from d5ray.networks.zoo.transformers import transformer
+from d5ray.networks.zoo.sequences import lstm, transformer
 
 
 def lenet(

@@ -1,4 +1,4 @@
-"""A transformer's decoder: from a sequence of tokens to scores for the token that follows each of them"""
+"""Networks over sequences: a transformer's decoder, and long short-term memory"""
 
 from d5ray.checks import check_count
 from d5ray.networks.layers.layers import (
@@ -6,9 +6,12 @@ from d5ray.networks.layers.layers import (
     Dropout,
     Embedding,
     Gelu,
+    ImageRows,
+    Last,
     LayerNorm,
     Layers,
     Linear,
+    Lstm,
     Positions,
     Residual,
 )
@@ -47,3 +50,16 @@ def transformer(
         LayerNorm(),
         Linear(classes),
     )
+
+
+def lstm(
+    classes: int, *, features: int = 128, depth: int = 1, tokens: int | None = None, width: int = 64
+) -> Layers:
+    """Layers of LSTM over a sequence, and scores (classes,) from what the last one says at its end.
+
+    Samples are images, which are read row by row, or sequences of vectors (length, width); with `tokens`
+    sequences of that many different tokens (length,), each of which becomes a vector of `width`.
+    """
+    check_count("depth", depth)
+    first: Layers = (ImageRows(),) if tokens is None else (Embedding(tokens, width),)
+    return (*first, *(depth * (Lstm(features),)), Last(), Linear(classes))
