@@ -1,32 +1,19 @@
 """Rendezvous of the members of groups, which tells everyone else when one of them is gone"""
 
-import asyncio
 import json
-import socket
 import threading
-import weakref
 from dataclasses import dataclass, field
 from typing import Any, final
 
 from d5ray.distributed.group.group import Store
-from d5ray.distributed.wire.certificate import contexts
-from d5ray.distributed.wire.listener import MOST_STRANGERS, RETRY_SECONDS, crowd
-from d5ray.distributed.wire.proof import (
-    ANYONE,
-    HANDSHAKE_SECONDS,
-    LENGTH,
-    MOST_CLAIM_BYTES,
-    Refused,
-    claimed,
-    framed,
-)
+from d5ray.distributed.wire.listener import Listener
+from d5ray.distributed.wire.proof import ANYONE, HANDSHAKE_SECONDS, LENGTH, Claim, framed
 from d5ray.distributed.wire.secret import Secret
-from d5ray.distributed.wire.wire import keep_alive
+from d5ray.distributed.wire.wire import Wire
 from d5ray.errors import D5Error
 
 PURPOSE = "rendezvous"
 GONE = "its process ended or its host is out of reach"
-CLOSE_SECONDS = 1.0  # for the other end to answer the end of TLS
 KEPT_SECONDS = 120.0  # for which a host may be silent, unless the members have another time-out
 MOST_MEMBERS = 2**16  # of a group
 MOST_ROOMS = 2**12
@@ -35,6 +22,7 @@ MOST_WORDS = 2**16  # characters of the reason why a member failed
 MOST_VALUE_BYTES = 2**20
 MOST_KEYS, MOST_HELD_BYTES = 2**14, 2**24  # of one member's values; the oldest are forgotten
 MOST_UNREAD_BYTES = 2**26  # that were sent to a member and not taken
+PIECE_BYTES = 2**16  # of these, sent at once
 ENTER_BYTES = 2**13  # the longest first frame
 FRAME_BYTES = 6 * MOST_VALUE_BYTES + 2**13  # the longest other one: JSON takes up to 6 bytes for one
 
@@ -45,18 +33,52 @@ class _Wrong(Exception):
 
 @dataclass(eq=False)
 class _Member:
-    """One member's connection."""
+    """One member's connection. Sending does not wait: a thread sends what the other end does not take now."""
 
     rank: int
-    writer: asyncio.StreamWriter
+    wire: Wire
     awaited: set[str] = field(default_factory=set)
+    _unsent: bytearray = field(default_factory=bytearray)
+    _sending: threading.Lock = field(default_factory=threading.Lock)
+    _sender: threading.Thread | None = None
 
     def send(self, message: list[Any]) -> None:
-        if self.writer.is_closing():
-            return
-        self.writer.write(framed(message))
-        if self.writer.transport.get_write_buffer_size() > MOST_UNREAD_BYTES:
-            self.writer.transport.abort()
+        with self._sending:
+            self._unsent += framed(message)
+            if len(self._unsent) > MOST_UNREAD_BYTES:
+                self.wire.shut()
+            elif self._sender is None:
+                try:
+                    while self._unsent and (count := self.wire.put(self._unsent)):
+                        del self._unsent[:count]
+                except OSError:  # gone, as whoever receives of it will see
+                    return
+                if self._unsent:
+                    self._sender = threading.Thread(target=self._send, name="d5ray-rendezvous", daemon=True)
+                    self._sender.start()
+
+    def close(self) -> None:
+        """End the connection of a member to which nothing more is sent."""
+        self.wire.shut()
+        if (sender := self._sender) is not None:
+            sender.join()
+        self.wire.close()
+
+    def _send(self) -> None:
+        """Runs in a thread until everything has been sent."""
+        try:
+            while piece := self._piece():
+                self.wire.send(piece)
+                with self._sending:
+                    del self._unsent[: len(piece)]
+        except (OSError, D5Error):
+            pass
+
+    def _piece(self) -> bytes:
+        with self._sending:
+            if not self._unsent:
+                self._sender = None
+            return bytes(self._unsent[:PIECE_BYTES])
 
 
 @dataclass
@@ -131,7 +153,7 @@ class _Room:
 
 @final
 class Rendezvous:
-    """A server on a free port of `host`, in a thread of this process; members connect with `Membership`.
+    """A server on a free port of `host`, in threads of this process; members connect with `Membership`.
 
     It keeps small values by key for every group, and holds a connection to each member: when the connection
     breaks, because the process ended or its host does not answer for `seconds`, all others of the group are
@@ -146,112 +168,44 @@ class Rendezvous:
     ) -> None:
         """secret: of the run; None draws one, which `address` has. seconds: the members' time-out."""
         secret = secret or Secret.new()
-        self._context = contexts(secret)[1]  # which opens a file
-        self._seconds = seconds
         self._rooms: dict[str, _Room] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._strangers: dict[socket.socket, None] = {}  # the oldest first
-        self._transports: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
-        # not uvloop, which processes of Ray have: its transports take no weak references
-        self._loop, self._closed = asyncio.SelectorEventLoop(), asyncio.Event()
-        listener = socket.create_server((host, 0), backlog=512)
-        self.address = Store(host, listener.getsockname()[1], secret)
-        self._thread = threading.Thread(
-            target=self._serve, args=(listener,), name="d5ray-rendezvous", daemon=True
-        )
-        self._thread.start()
+        self._members: set[_Member] = set()  # also those that have entered no room yet
+        self._lock = threading.Lock()  # of all of these
+        self._closed = False
+        self._listener = Listener(self._serve, _refused, host=host, secret=secret, seconds=seconds)
+        self.address = Store(host, self._listener.port, secret)
 
     def close(self) -> None:
         """End the server and all connections."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._closed.set)
-            self._thread.join(5.0)
+        self._listener.close()
+        with self._lock:
+            self._closed = True
+            members = list(self._members)
+        for member in members:
+            member.wire.shut()
 
     def lose(self, label: str, rank: int, size: int) -> None:
         """Tell the group's members, who may have come or not, that this one will not come."""
-        self._loop.call_soon_threadsafe(self._lose, label, rank, size)
+        with self._lock:
+            self._rooms.setdefault(label, _Room(size)).tell(["failed", "PeerLost", rank, GONE])
 
-    def _lose(self, label: str, rank: int, size: int) -> None:
-        self._rooms.setdefault(label, _Room(size)).tell(["failed", "PeerLost", rank, GONE])
-
-    def _serve(self, listener: socket.socket) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._serve_until_closed(listener))
-        self._loop.close()
-
-    async def _serve_until_closed(self, listener: socket.socket) -> None:
-        listener.setblocking(False)
-        self._loop.add_reader(listener, self._accept, listener)
-        await self._closed.wait()
-        self._loop.remove_reader(listener)
-        while others := asyncio.all_tasks() - {asyncio.current_task()}:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.wait(others)
-        for connection in (listener, *self._strangers):  # some of which no task had begun to welcome
-            connection.close()
-        for transport in list(self._transports):  # some of which wait for the other end to end TLS
-            transport.abort()
-        await asyncio.sleep(0)  # connections are closed in the loop's next turn
-
-    def _accept(self, listener: socket.socket) -> None:
-        """Somebody has connected."""
+    def _serve(self, claim: Claim, wire: Wire) -> None:
+        """Serve one member, in a thread of its own."""
+        member = _Member(claim.rank, wire)
+        with self._lock:
+            self._members.add(member)
+            closed = self._closed
         try:
-            connection, _ = listener.accept()
-        except OSError as error:
-            if not isinstance(error, BlockingIOError):  # for want of open files
-                self._loop.remove_reader(listener)
-                self._loop.call_later(RETRY_SECONDS, self._loop.add_reader, listener, self._accept, listener)
-            return
-        connection.setblocking(False)
-        crowd(self._strangers, connection, MOST_STRANGERS)
-        task = self._loop.create_task(self._welcome(connection))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _welcome(self, connection: socket.socket) -> None:
-        writer = None
-        try:
-            keep_alive(connection, self._seconds)
-            async with asyncio.timeout(HANDSHAKE_SECONDS):
-                reader, writer = await self._secured(connection)
-                rank = await self._proved(reader, writer)
-                entering = await _receive(reader, ENTER_BYTES)
-            self._strangers.pop(connection, None)
-            member = _Member(rank, writer)
-            try:
-                room = self._entered(member, entering)
-                await self._attend(reader, member, room)
-            except _Wrong as wrong:
-                member.send(["failed", "ConfigurationError", None, str(wrong)])
-        except (OSError, EOFError, ValueError, RecursionError, D5Error, asyncio.CancelledError):
-            pass  # gone, or nobody of ours
+            if wire.protected and not closed:
+                self._attend(member)
+        except _Wrong as wrong:
+            member.send(["failed", "ConfigurationError", None, str(wrong)])
+        except (OSError, ValueError, RecursionError, D5Error):
+            pass  # gone, or it says what no member says
         finally:
-            self._strangers.pop(connection, None)
-            (connection if writer is None else writer).close()
-
-    async def _secured(self, connection: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Streams over TLS to whoever has connected and knows the run's secret."""
-        reader = asyncio.StreamReader()
-        transport, protocol = await self._loop.connect_accepted_socket(
-            lambda: asyncio.StreamReaderProtocol(reader),
-            connection,
-            ssl=self._context,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
-            ssl_shutdown_timeout=CLOSE_SECONDS,
-        )
-        self._transports.add(transport)
-        return reader, asyncio.StreamWriter(transport, protocol, reader, self._loop)
-
-    async def _proved(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
-        """The rank of who has connected; raises `Refused`."""
-        claim, _ = claimed(await _receive(reader, MOST_CLAIM_BYTES))
-        meant = (claim.purpose, claim.to, claim.encrypted) == (PURPOSE, ANYONE, True)
-        refusal = "" if meant else "this is a rendezvous"
-        writer.write(framed([refusal, True]))
-        if refusal:
-            raise Refused(refusal)
-        return claim.rank
+            with self._lock:
+                self._members.discard(member)
+            member.close()
 
     def _entered(self, member: _Member, entering: list[Any]) -> _Room:
         """The room that a member wants to enter, if it may."""
@@ -287,26 +241,43 @@ class Rendezvous:
             for label in empty[: len(self._rooms) - MOST_ROOMS]:
                 del self._rooms[label]
 
-    async def _attend(self, reader: asyncio.StreamReader, member: _Member, room: _Room) -> None:
+    def _attend(self, member: _Member) -> None:
         """Serve one member until it leaves or is gone."""
-        room.members[member.rank] = member
-        room.entered.add(member.rank)
-        for news in room.news:
-            member.send(news)
+        member.wire.bound(HANDSHAKE_SECONDS)
+        entering = _received(member.wire, ENTER_BYTES)
+        member.wire.bound(None)
+        with self._lock:
+            room = self._entered(member, entering)
+            room.members[member.rank] = member
+            room.entered.add(member.rank)
+            for news in room.news:
+                member.send(news)
         farewell: list[Any] = ["failed", "PeerLost", member.rank, GONE]
         try:
-            while (request := await _receive(reader, FRAME_BYTES)) != ["leave"]:
-                _answer(room, member, request)
+            while (request := _received(member.wire, FRAME_BYTES)) != ["leave"]:
+                with self._lock:
+                    _answer(room, member, request)
             farewell = ["left", member.rank]
         finally:
-            room.forget(member)
-            if not self._closed.is_set():  # the members see that themselves
-                room.tell(farewell)
-            if not room.members:
-                room.values.clear()
-                room.given.clear()
-                if len(room.entered) == room.size:
-                    self._rooms = {label: other for label, other in self._rooms.items() if other is not room}
+            with self._lock:
+                self._leave(member, room, farewell)
+
+    def _leave(self, member: _Member, room: _Room, farewell: list[Any]) -> None:
+        """Tell the others that a member is not there any more, and forget a room that is empty."""
+        room.forget(member)
+        if not self._closed:  # the members see that themselves
+            room.tell(farewell)
+        if not room.members:
+            room.values.clear()
+            room.given.clear()
+            if len(room.entered) == room.size:
+                self._rooms = {label: other for label, other in self._rooms.items() if other is not room}
+
+
+def _refused(claim: Claim) -> str:
+    """Why who claims this is no member; empty if it may be one."""
+    meant = (claim.purpose, claim.to, claim.encrypted) == (PURPOSE, ANYONE, True)
+    return "" if meant else "this is a rendezvous"
 
 
 def _answer(room: _Room, member: _Member, request: list[Any]) -> None:
@@ -327,9 +298,13 @@ def _answer(room: _Room, member: _Member, request: list[Any]) -> None:
             raise ValueError(request)
 
 
-async def _receive(reader: asyncio.StreamReader, most: int) -> Any:
+def _received(wire: Wire, most: int) -> Any:
     """The next message; raises `ValueError` where it is longer than `most` bytes, or none."""
-    (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+    header = bytearray(LENGTH.size)
+    wire.fill(header)
+    (length,) = LENGTH.unpack(header)
     if length > most:
         raise ValueError(length)
-    return json.loads(await reader.readexactly(length))
+    words = bytearray(length)
+    wire.fill(words)
+    return json.loads(words)

@@ -347,6 +347,16 @@ def test_who_does_not_know_the_secret_learns_who_is_there_from_neither_end(store
         Membership(Group("g", 0, 0, 2, elsewhere))
 
 
+def test_who_would_speak_without_tls_is_not_heard(store: Store) -> None:
+    """Though it knows the secret, and neither end leaves the machine, where others send plainly."""
+    connection = socket.create_connection((store.host, store.port), timeout=20)
+    raw = initiate(connection, store.secret, Claim(PURPOSE, "raw/0", 0), 20, apart=False)
+    with closing(raw), suppress(ConnectionError):
+        assert not raw.protected
+        raw.send(framed(ENTER), framed(["put", "key", "value"]), framed(["take", "key"]))
+        assert not raw.fill(bytearray(1), may_end=True)
+
+
 def test_a_crowd_of_silent_strangers_holds_nobody_up(enter: Enter, store: Store) -> None:
     """A thousand connections that say nothing, or a byte now and then: groups form and work as before."""
     begin = time.monotonic()
