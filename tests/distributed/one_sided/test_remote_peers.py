@@ -231,7 +231,6 @@ def test_letters_arrive_as_they_were_posted(nodes: str) -> None:
         assert group[2].traffic.messages_sent - before[2].messages_sent == len(posted)
 
 
-@pytest.mark.full
 @PLACES
 def test_letters_of_one_source_come_in_their_order(nodes: str) -> None:
     """Four agents, each to all others at once, more than may be under way: every message once, in order."""
@@ -326,7 +325,6 @@ def test_a_letter_that_does_not_come_is_not_waited_for_for_ever() -> None:
 # -- agents that are gone ------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
 @WHERE
 @pytest.mark.parametrize("leaver", [0, 1, 2])
 def test_who_has_closed_is_gone_and_nothing_happens_to_the_windows(nodes: str, leaver: int) -> None:
@@ -404,7 +402,6 @@ def test_who_waits_for_an_agent_that_is_lost_waits_no_longer() -> None:
 TURNS = 3
 
 
-@pytest.mark.full
 @WHERE
 @pytest.mark.parametrize("leaver", [0, 3])
 def test_averages_conserve_the_sum_while_one_of_them_leaves(nodes: str, leaver: int) -> None:
@@ -427,7 +424,6 @@ def test_averages_conserve_the_sum_while_one_of_them_leaves(nodes: str, leaver: 
             np.testing.assert_allclose(found.sum(axis=0), x.sum(axis=0), rtol=0, atol=1e-12)
 
 
-@pytest.mark.full
 @WHERE
 def test_letters_conserve_mass_while_an_agent_leaves(nodes: str) -> None:
     """Four give away halves of what they have, and take in what comes, as push-sum does; one leaves in the
