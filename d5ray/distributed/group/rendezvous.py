@@ -22,7 +22,7 @@ MOST_WORDS = 2**16  # characters of the reason why a member failed
 MOST_VALUE_BYTES = 2**20
 MOST_KEYS, MOST_HELD_BYTES = 2**14, 2**24  # of one member's values; the oldest are forgotten
 MOST_UNREAD_BYTES = 2**26  # that were sent to a member and not taken
-PIECE_BYTES = 2**16  # of these, sent at once
+PIECE_BYTES = 2**16  # of these, sent at once: TLS does not take less of what it did not take before
 ENTER_BYTES = 2**13  # the longest first frame
 FRAME_BYTES = 6 * MOST_VALUE_BYTES + 2**13  # the longest other one: JSON takes up to 6 bytes for one
 
@@ -49,9 +49,10 @@ class _Member:
                 self.wire.shut()
             elif self._sender is None:
                 try:
-                    while self._unsent and (count := self.wire.put(self._unsent)):
+                    while self._unsent and (count := self.wire.put(self._unsent[:PIECE_BYTES])):
                         del self._unsent[:count]
-                except OSError:  # gone, as whoever receives of it will see
+                except OSError:  # gone
+                    self.wire.shut()
                     return
                 if self._unsent:
                     self._sender = threading.Thread(target=self._send, name="d5ray-rendezvous", daemon=True)
@@ -72,7 +73,7 @@ class _Member:
                 with self._sending:
                     del self._unsent[: len(piece)]
         except (OSError, D5Error):
-            pass
+            self.wire.shut()
 
     def _piece(self) -> bytes:
         with self._sending:

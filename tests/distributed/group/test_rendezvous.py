@@ -340,6 +340,25 @@ def test_what_one_member_leaves_and_waits_for_is_bounded(store: Store) -> None:
         rendezvous.close()
 
 
+def test_who_does_not_read_holds_nobody_up(store: Store, enter: Enter) -> None:
+    """What was sent to it comes whole and in order when it reads; if it is too much the connection ends."""
+    raw, (other,) = Raw(store), enter(2, 1, name="raw")
+    raw.say(ENTER)
+    for letter in "ab":
+        other.put(letter, letter.encode() * 2**20)
+    other.take("b")
+    asked = 10 * "aab"
+    with closing(raw.wire):
+        raw.say(*(["take", letter] for letter in asked))
+        other.put("small", b"value")
+        assert other.take("small", NOTICED_SECONDS) == b"value"
+        for letter in asked:
+            assert raw.one() == ["value", letter, letter * 2**20]
+        raw.say(*(["take", "a"] for _ in range(100)))
+        until(lambda: other.failure is not None)
+    assert isinstance(other.failure, PeerLost) and other.failure.rank == 0
+
+
 def test_who_does_not_know_the_secret_learns_who_is_there_from_neither_end(store: Store) -> None:
     """A member of another run is refused by the store's proof, and says that it is another run's."""
     elsewhere = Store(store.host, store.port, Secret.new())
