@@ -21,8 +21,8 @@ BRINGS: Final[dict[str, dict[str, str]]] = {
         "text": f"{_HERE}.datasets.text:load_text",
         "stdlib": f"{_HERE}.datasets.text:load_stdlib",
         "tokens": f"{_HERE}.datasets.tokens:load_tokens",
-        "tfrecord": f"{_HERE}.datasets.tfrecord:load_tfrecord",
-        "webdataset": f"{_HERE}.datasets.webdataset:load_webdataset",
+        "tfrecord": f"{_HERE}.datasets.tfrecord:TFRecord",
+        "webdataset": f"{_HERE}.datasets.webdataset:WebDataset",
     },
     "published datasets": {
         "wikitext": f"{_HERE}.datasets.text:load_wikitext",

@@ -3,8 +3,9 @@
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from d5ray.checks import check_kind, check_path, check_share, is_number
 from d5ray.errors import ConfigurationError, nearest
@@ -12,13 +13,15 @@ from d5ray.names.kits import brought
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.digits import DIGITS
 from d5ray.training.datasets.published_files import default_root
-from d5ray.training.datasets.splitting import validating
+from d5ray.training.datasets.samples import Samples
+from d5ray.training.datasets.splitting import validating, with_test
 
 _HERE: Final = "d5ray.training.datasets"
 
 # Where loaders are, as `module:attribute`: of data that follow from their options alone, everywhere, unless
-# these name files; of data that an installed package carries or that are the user's own; and of published
-# files, called with the root folder, whether to download, and the options.
+# these name files; of data that an installed package carries or that are the user's own, where a kind of
+# files stands for its loader; and of published files, called with the root folder, whether to download, and
+# the options.
 MADE: Final = {
     "digits": f"{_HERE}.digits:load_digits",
     "synthetic": f"{_HERE}.synthetic:load_synthetic",
@@ -27,7 +30,7 @@ SHIPPED: Final = (
     MADE
     | {
         "image_folder": f"{_HERE}.image_folder:load_image_folder",
-        "parquet": f"{_HERE}.parquet:load_parquet",
+        "parquet": f"{_HERE}.parquet:Parquet",
     }
     | brought("datasets of one's own files")
 )
@@ -60,9 +63,7 @@ def check_dataset_name(name: str) -> None:
 def check_dataset_options(name: str, options: Iterable[str]) -> None:
     """Raise ConfigurationError if the data set does not exist or has no such option; loads nothing."""
     check_dataset_name(name)
-    parameters = inspect.signature(_loader(name)).parameters.values()
-    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-    known.append("validation")
+    known = (*_parameters(name), "validation")
     for option in options:
         if option not in known:
             raise ConfigurationError(f"data set {name!r} has no option {option!r}: {nearest(option, known)}")
@@ -83,8 +84,7 @@ def training_samples(name: str, options: Mapping[str, object]) -> int | None:
     >>> training_samples("digits", {}), training_samples("shapes", {"samples": 64})
     (1438, 64)
     """
-    parameters = inspect.signature(_loader(name)).parameters
-    known = {key: options.get(key, parameter.default) for key, parameter in parameters.items()}
+    known = {key: options.get(key, parameter.default) for key, parameter in _parameters(name).items()}
     samples, share, kept = known.get("samples"), known.get("test_fraction"), options.get("validation", 0.0)
     if name == "digits" and isinstance(share, float) and 0 < share < 1:
         samples = DIGITS - round(share * DIGITS)
@@ -113,8 +113,8 @@ def load_dataset(
         validation: the share of the training samples to validate on instead, always the same ones; 0: none.
         options: digits: `split_seed`, `test_fraction`; mnist and the like: `checksum` (False skips the
             comparison with the published MD5); cifar100: `labels` ("fine" or "coarse"); the others as their
-            loaders have them: `load_text`, `load_synthetic`, `load_image_folder`, `load_parquet` and
-            `load_imagenet`.
+            loaders have them: `load_text`, `load_synthetic`, `load_image_folder`, `load_imagenet`, and those
+            of files as `Parquet`, `TFRecord` and `WebDataset`, see `load_files`.
 
     Raises:
         ConfigurationError: unknown name or option, or an option's value makes no sense.
@@ -130,23 +130,47 @@ def load_dataset(
     return validating(made, validation) if validation else made
 
 
+def load_files(
+    kind: type[Samples],
+    name: str,
+    *,
+    train: str | Path,
+    test: str | Path | None = None,
+    test_fraction: float = 0.2,
+    split_seed: int = 500,
+    **options: object,
+) -> Dataset:
+    """Files of a kind to train on and to test on, such as `Parquet`, with its options.
+
+    Without files to test on, a share of the samples does, chosen by `split_seed`.
+    """
+    make: Callable[..., Any] = kind
+    found = make(train, **options)
+    tests = None if test is None else make(test, **options | {"classes": found.classes})
+    return with_test(name, found, tests, found.classes, test_fraction, split_seed)
+
+
 def _loader(name: str) -> Callable[..., Dataset]:
     loader: Callable[..., Dataset] = pkgutil.resolve_name((SHIPPED | PUBLISHED)[name])
-    return loader
+    return partial(load_files, loader, name) if isinstance(loader, type) else loader
+
+
+def _parameters(name: str) -> dict[str, inspect.Parameter]:
+    """The options of a data set; for a kind of files also those of its class, but for the path."""
+    loader = _loader(name)
+    found = [each for each in inspect.signature(loader).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    if isinstance(loader, partial):
+        found += list(inspect.signature(loader.args[0]).parameters.values())[1:]
+    return {each.name: each for each in found}
 
 
 def _loaded(name: str, options: Mapping[str, object], *given: object) -> Dataset:
-    load = _loader(name)
     lacking = [
-        parameter.name
-        for parameter in inspect.signature(load).parameters.values()
-        if parameter.kind is parameter.KEYWORD_ONLY
-        and parameter.default is parameter.empty
-        and parameter.name not in options
+        key for key, each in _parameters(name).items() if each.default is each.empty and key not in options
     ]
     if lacking:
         raise ConfigurationError(
             f"data set {name!r} lacks {', '.join(lacking)}: say where it is, such as "
             f"dataset_kwargs={{{lacking[0]!r}: '/data/mine'}}"
         )
-    return load(*given, **options)
+    return _loader(name)(*given, **options)

@@ -2,17 +2,15 @@
 
 import hashlib
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
 
 from d5ray.checks import check_count, check_items, check_names
 from d5ray.errors import ConfigurationError, DataError
-from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.row_groups import RowGroups
 from d5ray.training.datasets.samples import Array, Classified, Labels, Shape
-from d5ray.training.datasets.splitting import with_test
 from d5ray.training.datasets.table_columns import content_of, labels_of, rows_of
 
 CACHE_BYTES = 1 << 28
@@ -92,27 +90,3 @@ class Parquet(Classified):
         digest.update(f"{part} rows {groups.columns} {self._content} {groups.types}\n".encode())
         for numbers in (groups.sizes, self._labels):
             digest.update(np.ascontiguousarray(numbers, dtype="<i8").tobytes())
-
-
-def load_parquet(
-    *,
-    train: str | Path,
-    test: str | Path | None = None,
-    inputs: str | tuple[str, ...] = "inputs",
-    labels: str = "label",
-    shape: Shape | None = None,
-    size: int | tuple[int, int] | None = None,
-    channels: int = 3,
-    classes: tuple[str, ...] | None = None,
-    cache_bytes: int = CACHE_BYTES,
-    test_fraction: float = 0.2,
-    split_seed: int = 500,
-) -> Dataset:
-    """Parquet files to train on and to test on, see `Parquet`.
-
-    Without files to test on, a share of the training rows does, chosen by `split_seed`.
-    """
-    options: dict[str, Any] = {"shape": shape, "size": size, "channels": channels, "cache_bytes": cache_bytes}
-    found = Parquet(train, inputs, labels, classes=classes, **options)
-    tests = None if test is None else Parquet(test, inputs, labels, classes=found.classes, **options)
-    return with_test("parquet", found, tests, found.classes, test_fraction, split_seed)

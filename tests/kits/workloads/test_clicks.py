@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from d5ray.errors import ConfigurationError, DataError
-from d5ray.kits.workloads.datasets.clicks import VALUES, drawn
-from d5ray.kits.workloads.datasets.hashing_trick import hashed
+from d5ray.kits.workloads.datasets.clicks import VALUES, drawn, hashed
 from d5ray.kits.workloads.events.ranking import area_under_curve
 from d5ray.training.datasets.catalogue import load_dataset
 

@@ -1,16 +1,18 @@
 """Made-up clicks: what users do with items, from hidden factors of both and of what surrounds them"""
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from d5ray.checks import check_count
-from d5ray.kits.workloads.datasets.hashing_trick import Integers, hashed
+from d5ray.training.batches import sample_randomness
 from d5ray.training.datasets.dataset import Dataset, Split
 
 VALUES: Final = (2000, 1000, 200, 100, 50, 20, 10, 5)  # of each field: user, item, and what surrounds them
 FACTORS: Final = 4
+
+Integers = npt.NDArray[np.int64]
 
 
 def load_clicks(
@@ -56,3 +58,13 @@ def drawn(count: int, seed: int) -> tuple[Integers, npt.NDArray[np.float64]]:
         columns.append(column)
     logits += 0.5 * (total**2 - squares).sum(axis=1)
     return np.stack(columns, axis=1), 1 / (1 + np.exp(-logits))
+
+
+def hashed(values: npt.NDArray[Any], field: int, buckets: int) -> Integers:
+    """The row (n,) of 0..buckets−1 of each value (n,) uint64; equal values of another field have other rows.
+
+    Two values may fall into one row, rarely if there are many: the hashing trick (Weinberger et al.,
+    arXiv:0902.2206).
+    """
+    keys = sample_randomness.mixed(values.astype(np.uint64), 0xF1E1D, field)
+    return (keys % np.uint64(buckets)).astype(np.int64)

@@ -1,15 +1,15 @@
 """Criteo's clicks on advertisements: thirteen numbers and twenty-six categories a row, all hashed"""
 
 import gzip
-from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from d5ray.checks import check_count, check_number
 from d5ray.errors import DataError
-from d5ray.kits.workloads.datasets.hashing_trick import Integers, hashed
+from d5ray.kits.workloads.datasets.clicks import Integers, hashed
 from d5ray.training.datasets.dataset import Dataset, Split
 from d5ray.training.datasets.published_files import by_hand, folders_of, unfit, unreadable
 
@@ -67,8 +67,8 @@ def _read(path: Path, rows: int) -> tuple[Integers, np.ndarray[Any, np.dtype[np.
     """Labels (N,), and what was found in each field (N, 39)."""
     labels, values = [], []
     try:
-        with _opened(path) as file:
-            for number, line in enumerate(_first(file, rows), 1):
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            for number, line in enumerate(islice(file, rows), 1):
                 fields = line.rstrip(b"\r\n").split(b"\t")
                 try:
                     if len(fields) != 1 + NUMBERS + CATEGORIES:
@@ -86,15 +86,6 @@ def _read(path: Path, rows: int) -> tuple[Integers, np.ndarray[Any, np.dtype[np.
     except (OSError, EOFError) as error:
         raise unreadable(path, error) from error
     return np.array(labels, np.int64), np.array(values, np.uint64).reshape(-1, NUMBERS + CATEGORIES)
-
-
-def _opened(path: Path) -> IO[bytes]:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
-
-
-def _first(file: IO[bytes], rows: int) -> Iterator[bytes]:
-    for _, line in zip(range(rows), file, strict=False):
-        yield line
 
 
 def _binned(number: int) -> int:

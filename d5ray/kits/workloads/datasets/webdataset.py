@@ -2,27 +2,24 @@
 
 import io
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
 
-from d5ray.checks import check_count, check_path
-from d5ray.errors import ConfigurationError, DataError, first_line, nearest
-from d5ray.training.datasets.dataset import Dataset
-from d5ray.training.datasets.encoded import Decoding, files_in
+from d5ray.errors import DataError, first_line, nearest
+from d5ray.kits.workloads.datasets.record_files import RecordFiles
 from d5ray.training.datasets.image_folder import SUFFIXES
-from d5ray.training.datasets.one_by_one import OneByOne
 from d5ray.training.datasets.published_files import unreadable
 from d5ray.training.datasets.sample_form import Read
 from d5ray.training.datasets.samples import Shape
-from d5ray.training.datasets.splitting import with_test
 
 IMAGES: Final = tuple(suffix[1:] for suffix in SUFFIXES)
 
 
 @final
-class WebDataset(OneByOne):
+class WebDataset(RecordFiles):
     """The samples of a tar file, or of all in a folder in the order of their names.
 
     Members whose names agree up to the first dot are a sample, such as `0007.jpg` and `0007.cls`. The tar
@@ -41,6 +38,8 @@ class WebDataset(OneByOne):
         DataError: no such file, a compressed one, or a sample without inputs or label, with its name.
     """
 
+    kind, pattern, known_by = "tar", "*.tar", "endings, such as 'jpg;png'"
+
     def __init__(
         self,
         path: str | Path,
@@ -52,32 +51,12 @@ class WebDataset(OneByOne):
         size: int | tuple[int, int] | None = None,
         channels: int = 3,
     ) -> None:
-        if not isinstance(inputs, str) or not isinstance(labels, str):
-            raise ConfigurationError(
-                f"inputs is {inputs!r} and labels is {labels!r}: they must be endings, such as 'jpg;png'"
-            )
-        self.path, self.endings = check_path("path", path).absolute(), (inputs, labels)
-        check_count("classes", classes)
-        self.decoding = Decoding.of(shape, size, channels)
-        self._files = files_in(self.path, "*.tar", "tar")
-        self._names: list[str] = []
-        places: list[tuple[int, ...]] = []  # file, and first byte, bytes and ending of inputs and label
-        for number, file in enumerate(self._files):
-            for name, members in _grouped(file).items():
-                found = [_chosen(file, name, members, ending) for ending in self.endings]
-                places.append((number, *found[0], *found[1]))
-                self._names.append(name)
-        if not places:
-            raise DataError(f"{self.path}: found no sample, expected at least one: add some")
-        self._places = np.array(places, np.int64)
-        self._begin(str(self.path), classes)
-
-    def __len__(self) -> int:
-        return len(self._places)
+        self._members: list[str] = []  # the name of each sample
+        super().__init__(path, classes, (inputs, labels), shape, size, channels)
 
     def _read(self, index: int) -> Read:
         number, *place = self._places[index].tolist()
-        called = f"{self.what}: sample {index}, {self._names[index]!r}"
+        called = f"{self.what}: sample {index}, {self._members[index]!r}"
         with self._files[number].open("rb") as file:
             return self._part(file, place[:3], 0, called), self._part(file, place[3:], 1, called)
 
@@ -85,7 +64,7 @@ class WebDataset(OneByOne):
         begin, length, which = place
         file.seek(begin)
         data = file.read(length)
-        ending = self.endings[part].split(";")[which]
+        ending = self.names[part].split(";")[which]
         called = f"{called}, .{ending}"
         if ending == "npy":
             try:
@@ -102,31 +81,21 @@ class WebDataset(OneByOne):
         return self.decoding.bytes(data, called)
 
     def _told(self) -> str:
-        return f"webdataset {self.endings} {self.decoding} {self._places[:, [2, 5]].tolist()}"
+        return f"webdataset {self.names} {self.decoding} {self._places[:, [2, 5]].tolist()}"
 
-
-def load_webdataset(
-    *,
-    train: str | Path,
-    classes: int,
-    test: str | Path | None = None,
-    inputs: str = "jpg;jpeg;png;npy",
-    labels: str = "cls",
-    shape: Shape | None = None,
-    size: int | tuple[int, int] | None = None,
-    channels: int = 3,
-    test_fraction: float = 0.2,
-    split_seed: int = 500,
-) -> Dataset:
-    """Tar files to train on and to test on, see `WebDataset`.
-
-    Without files to test on, a share of the samples does, chosen by `split_seed`.
-    """
-    options: dict[str, Any] = {"inputs": inputs, "labels": labels, "shape": shape, "size": size}
-    options["channels"] = channels
-    found = WebDataset(train, classes, **options)
-    tests = None if test is None else WebDataset(test, classes, **options)
-    return with_test("webdataset", found, tests, classes, test_fraction, split_seed)
+    def _places_in(self, file: Path) -> Iterator[tuple[int, ...]]:
+        """First byte, bytes, and which of the endings it is, of the inputs and of the label."""
+        for name, members in _grouped(file).items():
+            place: list[int] = []
+            for endings in self.names:
+                which = next((at for at, each in enumerate(endings.split(";")) if each in members), None)
+                if which is None:
+                    raise DataError(
+                        f"{file}: the sample {name!r} has no .{endings}: {nearest(endings, members)}"
+                    )
+                place += [*members[endings.split(";")[which]], which]
+            self._members.append(name)
+            yield tuple(place)
 
 
 def _grouped(path: Path) -> dict[str, dict[str, tuple[int, int]]]:
@@ -148,14 +117,6 @@ def _grouped(path: Path) -> dict[str, dict[str, tuple[int, int]]]:
     except OSError as error:
         raise unreadable(path, error) from error
     return found
-
-
-def _chosen(path: Path, name: str, members: dict[str, tuple[int, int]], endings: str) -> tuple[int, int, int]:
-    """First byte, length, and which of the endings a sample has."""
-    for which, ending in enumerate(endings.split(";")):
-        if ending in members:
-            return *members[ending], which
-    raise DataError(f"{path}: the sample {name!r} has no .{endings}: {nearest(endings, members)}")
 
 
 def _pixels(data: bytes, called: str) -> Any:
