@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from d5ray.actors.calls import ActorLate, get
 from d5ray.errors import D5Error, DataError, nearest
-from d5ray.networks.executors.trees import Tree, leaves, mapped
+from d5ray.networks.executors.trees import Tree, leaves, rows
 from d5ray.training.datasets.sample_form import SampleForm, fitted
 from d5ray.training.datasets.samples import Array, Labels
 from d5ray.training.datasets.stream import SampleStream
@@ -69,7 +69,7 @@ class RayRows(SampleStream):
         self._reader = ""
         self._blocks: dict[Any, Any] = {}
         inputs, labels = self._rows(0, 0, 1)[0]
-        self.form = SampleForm.of(what, (_part(inputs, 0), labels[0]))
+        self.form = SampleForm.of(what, (rows(inputs, 0), labels[0]))
         self.sample_shape = self.form.sample_shape
 
     def __len__(self) -> int:
@@ -93,9 +93,9 @@ class RayRows(SampleStream):
         at = 0
         for some_inputs, some_labels in self._rows(epoch, begin, end):
             here = slice(at, at + len(some_labels))
-            self._put(begin + at, some_inputs, some_labels, _part(all_inputs, here), all_labels[here])
+            self._put(begin + at, some_inputs, some_labels, rows(all_inputs, here), all_labels[here])
             at = here.stop
-        inputs, labels = _part(all_inputs, indices - begin), all_labels[indices - begin]
+        inputs, labels = rows(all_inputs, indices - begin), all_labels[indices - begin]
         form.check(self.what, indices, inputs, labels, self.classes)
         return inputs, labels
 
@@ -107,8 +107,8 @@ class RayRows(SampleStream):
         arrays = [(f"inputs{place}", each) for place, each in leaves(given)]
         rooms = [each for _, each in leaves(inputs)]
         if any(each.dtype == object for each in (truth, *(each for _, each in arrays))):
-            for at in range(len(truth)):
-                self.form.put(self.what, first + at, (_part(given, at), truth[at]), at, inputs, labels)
+            raw = [(rows(given, at), truth[at]) for at in range(len(truth))]
+            self.form.fill(self.what, range(first, first + len(raw)), raw, inputs, labels)
             return
         for (part, found), room in zip((*arrays, ("label", truth)), (*rooms, labels), strict=True):
             called = f"{self.what}: {part} of sample {first}"
@@ -137,11 +137,6 @@ class RayRows(SampleStream):
             raise
         except Exception as error:
             raise DataError(f"{self.what}: rows {begin} to {end - 1} are no arrays: {error}") from error
-
-
-def _part(tree: Tree, at: Any) -> Tree:
-    """The rows at a place, or at several, of every array."""
-    return mapped(lambda each: each[at], tree)
 
 
 def check_columns(what: str, columns: Columns, names: list[str]) -> None:

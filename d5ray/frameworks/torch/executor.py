@@ -31,7 +31,7 @@ from d5ray.networks.executors.executor import Evaluation, Executor, FlatExecutor
 from d5ray.networks.executors.flat_buffers import FlatBuffers, Slot, by_name
 from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.graph_executor import PASS_APART
-from d5ray.networks.executors.trees import mapped, unpacked
+from d5ray.networks.executors.trees import mapped, rows, unpacked
 from d5ray.operators.loss import Loss
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ class TorchExecutor(Executor):
             first[:, 0] = 0  # the only label that is not ignored
             seen = 1.0
             with self._evaluating(), suppress(Exception):  # which the pass itself tells of
-                seen = self._judged(mapped(lambda each: each[:1], inputs), first)[0]
+                seen = self._judged(rows(inputs, slice(1)), first)[0]
             self._counting = copy(loss)
             self._counting.shifts = not np.isfinite(seen) or seen == 0.0  # a mean over no label
         return self._counting

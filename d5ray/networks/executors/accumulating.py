@@ -10,7 +10,7 @@ import numpy as np
 from d5ray.networks.executors.executor import Executor
 from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.networks.executors.gradient_buckets import OnReady
-from d5ray.networks.executors.trees import mapped
+from d5ray.networks.executors.trees import rows
 from d5ray.networks.executors.wrapped import WrappedExecutor
 from d5ray.operators.loss import Loss
 
@@ -60,9 +60,7 @@ class AccumulatingExecutor(WrappedExecutor):
         count = min(self._count, samples) if self._at_most is None else -(-samples // self._at_most)
         bounds = [samples * at // count for at in range(count + 1)]
         for begin, end in pairwise(bounds):
-            given, truth = (
-                mapped(lambda each, part=slice(begin, end): each[part], tree) for tree in (inputs, labels)
-            )
+            given, truth = (rows(tree, slice(begin, end)) for tree in (inputs, labels))
             counted = loss.counted(truth) if isinstance(truth, np.ndarray) else end - begin
             yield _Piece(given, truth, counted)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from d5ray.networks.executors.executor import Evaluation
-from d5ray.networks.executors.trees import leaves, mapped
+from d5ray.networks.executors.trees import leaves, rows
 from d5ray.operators.loss import Loss
 
 Array = np.ndarray[Any, Any]
@@ -26,7 +26,7 @@ def evaluated(judge: Judge, loss: Loss, inputs: Array, labels: Array) -> Evaluat
     total, weights, right, given = 0.0, 0.0, 0, False
     for start in range(0, len(labels), batch):
         truth = labels[start : start + batch]
-        mean, found, weight = judge(mapped(lambda array, at=start: array[at : at + batch], inputs), truth)
+        mean, found, weight = judge(rows(inputs, slice(start, start + batch)), truth)
         given = weight is not None
         own = counted(loss, truth, len(truth)) if weight is None else weight
         total += mean * own

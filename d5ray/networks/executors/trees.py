@@ -47,6 +47,11 @@ def mapped(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     return function(tree, *others)
 
 
+def rows(tree: Tree, at: Any) -> Tree:
+    """The row at a place, or those at several or in a slice, of every array."""
+    return tree[at] if isinstance(tree, np.ndarray) else mapped(lambda array: array[at], tree)
+
+
 def form_of(tree: Tree) -> str:
     """The keys and places of a tree without its leaves, for comparing and for people.
 

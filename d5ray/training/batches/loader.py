@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from d5ray.errors import D5Error, DataError, first_line
-from d5ray.networks.executors.trees import Tree, leaves, mapped
+from d5ray.networks.executors.trees import Tree, leaves, rows
 from d5ray.training.batches.batch import Batch
 from d5ray.training.datasets.dataset import Split
 from d5ray.training.datasets.samples import IGNORED, Labels, Samples, check_taken
@@ -150,7 +150,7 @@ def pieces_to_test(
         count = at_most or len(samples)
         for begin in range(0, len(samples), count):
             yield (
-                mapped(lambda array, at=begin: array[at : at + count], samples.inputs),
+                rows(samples.inputs, slice(begin, begin + count)),
                 samples.labels[begin : begin + count],
             )
         return

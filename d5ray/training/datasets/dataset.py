@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from d5ray.checks import check_count, check_kind, check_names
 from d5ray.errors import DataError
-from d5ray.networks.executors.trees import Tree, leaves, mapped, unpacked
+from d5ray.networks.executors.trees import Tree, leaves, mapped, rows, unpacked
 from d5ray.training.datasets.numbers import PIXELS, place_of
 from d5ray.training.datasets.samples import IGNORED, Labels, Samples, Shape
 
@@ -88,13 +88,11 @@ class Split(Samples):
         return int(self.labels.max(initial=-1)) if self.labels.dtype == INT64 else -1
 
     def take(self, indices: npt.NDArray[np.int64]) -> tuple[Tree, Labels]:
-        if isinstance(self.inputs, np.ndarray):
-            return self.inputs[indices], self.labels[indices]
-        return mapped(lambda array: array[indices], self.inputs), self.labels[indices]
+        return rows(self.inputs, indices), self.labels[indices]
 
     def part(self, begin: int, end: int) -> tuple[Tree, Labels]:
         """Views of the samples from one to before another."""
-        return mapped(lambda array: array[begin:end], self.inputs), self.labels[begin:end]
+        return rows(self.inputs, slice(begin, end)), self.labels[begin:end]
 
     def add_to(self, digest: "hashlib._Hash", part: str) -> None:
         """Add name, shape, type and bytes of both arrays, in one byte order, to the fingerprint."""

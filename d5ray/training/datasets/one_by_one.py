@@ -45,15 +45,9 @@ class OneByOne(FormedSamples):
         self._lock = threading.Lock()
 
     def take(self, indices: npt.NDArray[np.int64]) -> tuple[Tree, Labels]:
-        form = self.form
-        inputs, labels = form.empty(len(indices))
         with self._lock:
             raw = list(self._read_many(indices.tolist()))
-            if not form.put_all(raw, inputs, labels):
-                for at, (index, each) in enumerate(zip(indices.tolist(), raw, strict=True)):
-                    form.put(self.what, index, each, at, inputs, labels)
-        form.check(self.what, indices, inputs, labels, self.classes)
-        return inputs, labels
+        return self.form.batch(self.what, indices, raw, self.classes)
 
     @cached_property
     def labels(self) -> Labels:

@@ -11,11 +11,12 @@ from typing import Any, Final, TypeVar, final
 import numpy as np
 
 from d5ray.errors import D5Error, DataError, first_line
-from d5ray.networks.executors.trees import Tree, form_of, is_inner, leaves, mapped, packed_type, unpacked
+from d5ray.networks.executors.trees import Tree, leaves, mapped, packed_type, unpacked
 from d5ray.training.datasets.numbers import BROAD, PIXELS, as_numpy, broad, check_labels, first_not_finite
 from d5ray.training.datasets.samples import Array, Labels, OnDemand, Shape
 
 Read = tuple[Any, Any]  # inputs and label of one sample, as whatever holds numbers
+Numbers = Sequence[int] | Array  # (n,) of samples
 T = TypeVar("T")
 LOOKED_AT: Final = 64  # samples that enter a fingerprint
 
@@ -42,12 +43,12 @@ class Leaf:
         """Room for that many: (n, ...)."""
         return np.empty((count, *self.shape), self.dtype)
 
-    def put(self, called: str, value: Any, room: Array, *, label: bool = False) -> None:
-        """Write a value into the first place of the room; raises `DataError` where it does not fit."""
+    def fitted(self, called: str, value: Any, *, label: bool) -> Array:
+        """A value as an array of this form; raises `DataError` where it does not fit."""
         found = as_numpy(called, value)
-        if found.dtype != self.dtype or found.shape != self.shape:
-            found = fitted(called, _as_label(found) if label else found, self.shape, self.dtype)
-        room[0] = found
+        if found.dtype == self.dtype and found.shape == self.shape:
+            return found
+        return fitted(called, _as_label(found) if label else found, self.shape, self.dtype)
 
 
 @final
@@ -100,30 +101,19 @@ class SampleForm:
         labels = self.label.empty(count) if one else np.empty(count, self.label_type)
         return mapped(lambda leaf: leaf.empty(count), self.inputs), labels
 
-    def put(self, what: str, index: int, raw: Read, at: int, inputs: Tree, labels: Labels) -> None:
-        """Write a sample into this place of both; raises `DataError`, with its index."""
-        if isinstance(self.inputs, Leaf) and not is_inner(raw[0]):
-            self.inputs.put(f"{what}: inputs of sample {index}", raw[0], inputs[at : at + 1])
-        else:
-            _put_tree(self.inputs, f"{what}: inputs", index, raw[0], at, inputs)
-        if isinstance(self.label, Leaf) and not is_inner(raw[1]):
-            self.label.put(f"{what}: label of sample {index}", raw[1], labels[at : at + 1], label=True)
-        else:
-            _put_tree(self.label, f"{what}: label", index, raw[1], at, unpacked(labels), label=True)
+    def fill(self, what: str, numbers: Numbers, raw: Sequence[Read], inputs: Tree, labels: Labels) -> None:
+        """Write samples into the rooms for as many; raises `DataError` with the number of a wrong one."""
+        _fill(self.inputs, f"{what}: inputs", numbers, [each[0] for each in raw], inputs)
+        _fill(self.label, f"{what}: label", numbers, [each[1] for each in raw], unpacked(labels), label=True)
 
-    def put_all(self, raw: Sequence[Read], inputs: Tree, labels: Labels) -> bool:
-        """Write these samples at once, where all are arrays of the form; False where they may not be.
+    def batch(self, what: str, numbers: Numbers, raw: Sequence[Read], classes: int) -> tuple[Tree, Labels]:
+        """Samples as inputs (n, ...) and labels (n, ...); raises `DataError` with a number."""
+        inputs, labels = self.empty(len(raw))
+        self.fill(what, numbers, raw, inputs, labels)
+        self.check(what, numbers, inputs, labels, classes)
+        return inputs, labels
 
-        Nothing is checked that `put` and `check` do not: who gets False puts one by one.
-        """
-        if not raw or not isinstance(self.inputs, Leaf) or not isinstance(self.label, Leaf):
-            return False
-        rooms = zip((0, 1), (inputs, labels), strict=True)
-        return all(_stacked([each[part] for each in raw], room) for part, room in rooms)
-
-    def check(
-        self, what: str, numbers: Sequence[int] | Array, inputs: Tree, labels: Labels, classes: int
-    ) -> None:
+    def check(self, what: str, numbers: Numbers, inputs: Tree, labels: Labels, classes: int) -> None:
         """Raise `DataError` for numbers that are not finite, and for labels without a class."""
         arrays = [(f"inputs{place}", array) for place, array in leaves(inputs)]
         truths = [(f"label{place}", array) for place, array in leaves(unpacked(labels))]
@@ -164,18 +154,26 @@ class FormedSamples(OnDemand):
             digest.update(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes())
 
 
-def _put_tree(
-    form: Tree, what: str, index: int, raw: Tree, at: int, rooms: Tree, *, label: bool = False
+def _fill(
+    form: Tree, called: str, numbers: Numbers, raw: list[Tree], rooms: Tree, *, label: bool = False
 ) -> None:
-    """Write the parts of a sample's inputs, or of its label, into this place of their rooms."""
-    given, expected = dict(leaves(raw)), leaves(form)
-    if given.keys() != {place for place, _ in expected}:
-        raise DataError(
-            f"{what} of sample {index}: found {form_of(raw) or 'one array'}, expected "
-            f"{form_of(form) or 'one array'} as of sample 0: give all samples the same parts"
-        )
-    for (place, leaf), (_, room) in zip(expected, leaves(rooms), strict=True):
-        leaf.put(f"{what}{place} of sample {index}", given[place], room[at : at + 1], label=label)
+    """Write the inputs of samples, or their labels, into the rooms (n, ...) of their parts."""
+    if raw and isinstance(form, Leaf) and _stacked(raw, rooms):
+        return
+    expected, given = dict(leaves(form)), [dict(leaves(each)) for each in raw]
+    for number, each in zip(numbers, given, strict=True):
+        if each.keys() != expected.keys():
+            found, wanted = (", ".join(parts) or "one array" for parts in (each, expected))
+            raise DataError(
+                f"{called} of sample {number}: found {found}, expected {wanted} as of sample 0: give all "
+                "samples the same parts"
+            )
+    for place, room in leaves(rooms) if raw else ():
+        values = [each[place] for each in given]
+        if not _stacked(values, room):
+            for at, (number, value) in enumerate(zip(numbers, values, strict=True)):
+                said = f"{called}{place} of sample {number}"
+                room[at] = expected[place].fitted(said, value, label=label)
 
 
 def _stacked(values: list[Any], room: Array) -> bool:
@@ -191,7 +189,7 @@ def _stacked(values: list[Any], room: Array) -> bool:
             return False
         room[...] = found
         return True
-    except (AttributeError, TypeError, ValueError, RuntimeError):  # which `put` tells of, with the sample
+    except (AttributeError, TypeError, ValueError, RuntimeError):  # of which `Leaf.fitted` tells
         return False
 
 

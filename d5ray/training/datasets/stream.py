@@ -13,7 +13,7 @@ import numpy.typing as npt
 from d5ray.checks import check_count
 from d5ray.errors import DataError
 from d5ray.identity.canonical import digest
-from d5ray.networks.executors.trees import Tree, leaves, mapped
+from d5ray.networks.executors.trees import Tree, leaves, mapped, rows
 from d5ray.training.datasets.dataset import MOST_CLASSES, Split
 from d5ray.training.datasets.fields import Fields
 from d5ray.training.datasets.sample_form import LOOKED_AT, FormedSamples, SampleForm, guarded
@@ -90,7 +90,8 @@ class Iterated(SampleStream):
         with self._lock:
             for at in np.argsort(indices, kind="stable").tolist():
                 place = epoch * self.samples + int(indices[at])
-                form.put(self.what, place, self._at(place), at, inputs, labels)
+                rooms = rows(inputs, slice(at, at + 1)), labels[at : at + 1]
+                form.fill(self.what, [place], [self._at(place)], *rooms)  # before it uses its arrays again
         form.check(self.what, indices + epoch * self.samples, inputs, labels, self.classes)
         return inputs, labels
 
@@ -142,10 +143,7 @@ def read_whole(items: Iterable[Any], fields: Fields, what: str) -> Split:
         if not raw:
             break
         form = form or SampleForm.of(what, raw[0])
-        inputs, labels = form.empty(len(raw))
-        for at, each in enumerate(raw):
-            form.put(what, count + at, each, at, inputs, labels)
-        form.check(what, range(count, count + len(raw)), inputs, labels, MOST_CLASSES)
+        inputs, labels = form.batch(what, range(count, count + len(raw)), raw, MOST_CLASSES)
         parts.append((inputs, labels))
         count += len(raw)
         total += labels.nbytes + sum(array.nbytes for _, array in leaves(inputs))
