@@ -11,10 +11,10 @@ from d5ray.actors.remote import lasting
 from d5ray.checks import check_kind, check_names, shown
 from d5ray.errors import ConfigurationError, D5Error, DataError
 from d5ray.networks.executors.trees import leaves, mapped
-from d5ray.training.datasets.arrays import count_of_classes, split_of
+from d5ray.training.datasets.arrays import split_of
 from d5ray.training.datasets.dataset import MOST_CLASSES, Dataset, Split, class_names
-from d5ray.training.datasets.objects import empty_like
 from d5ray.training.datasets.samples import Samples
+from d5ray.training.datasets.splitting import dataset_of_splits
 from d5ray.training.datasets.stream import MOST_BYTES
 
 ROWS: Final = 4096  # that are read at a time
@@ -71,10 +71,7 @@ def from_ray(
     for part, each in (("validation", validation), ("test", test)):
         if each is not None:
             splits[part] = _read(f"{part} (ray.data)", each, columns)
-    if classes is None:
-        classes = count_of_classes(splits)
-    test_samples = splits.get("test", empty_like(found))
-    return Dataset(name, found, test_samples, class_names(classes), splits.get("validation"))
+    return dataset_of_splits(name, splits, classes)
 
 
 def _columns(what: str, train: Any, inputs: str | Iterable[str] | None, labels: str) -> Columns:

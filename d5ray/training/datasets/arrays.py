@@ -1,17 +1,15 @@
 """A data set of arrays in memory: of NumPy, PyTorch, pandas or Arrow, of any type of numbers"""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
-
-import numpy as np
 
 from d5ray.checks import check_count, check_kind, is_number, shown
 from d5ray.errors import ConfigurationError, DataError
 from d5ray.networks.executors.trees import form_of, leaves, mapped, packed
-from d5ray.training.datasets.dataset import Dataset, Split, class_names
+from d5ray.training.datasets.dataset import Dataset, Split
 from d5ray.training.datasets.numbers import inputs_of, labels_of
 from d5ray.training.datasets.samples import Array, Samples
-from d5ray.training.datasets.splitting import SPLIT_SEED, shared
+from d5ray.training.datasets.splitting import SPLIT_SEED, dataset_of_splits
 
 Pair = tuple[Any, Any]
 
@@ -60,15 +58,9 @@ def from_arrays(
     shares = {part: each for part, each in given.items() if is_number(each)}
     for part, pair in given.items():
         if part not in shares and pair is not None:
-            splits[part] = split_of(f"{part} ", _pair(part, pair))
-    if shares:
-        splits |= shared(train, shares, split_seed)
-    splits.setdefault("test", Split(*train.part(0, 0)))
-    for part, split in splits.items():
-        _check_alike(part, split, train)
-    if classes is None:
-        classes = count_of_classes(splits)
-    return Dataset(name, splits["train"], splits["test"], class_names(classes), splits.get("validation"))
+            splits[part] = split = split_of(f"{part} ", _pair(part, pair))
+            _check_alike(part, split, train)
+    return dataset_of_splits(name, splits, classes, shares, split_seed)
 
 
 def split_of(prefix: str, pair: Pair) -> Split:
@@ -122,22 +114,3 @@ def _check_alike(part: str, split: Samples, train: Split) -> None:
 
 def _told(array: Array) -> str:
     return f"{array.dtype} of shape {('N', *array.shape[1:])}".replace("'", "")
-
-
-def count_of_classes(splits: Mapping[str, Samples]) -> int:
-    """The number of classes that labels in memory say, or of a sample's targets that are none.
-
-    Raises `ConfigurationError` for labels that nobody has seen.
-    """
-    train = splits["train"]
-    labels = train.labels if isinstance(train, Split) else train.take(np.zeros(1, np.int64))[1]
-    if labels.dtype.kind == "V":
-        return 1
-    if labels.dtype.kind == "f":
-        return int(np.prod(labels.shape[1:], dtype=int)) or 1
-    if not isinstance(train, Split):
-        raise ConfigurationError(
-            "classes is None, but labels are read as they are needed: say how many classes there are, such "
-            "as classes=10, or their names"
-        )
-    return max(1, max(each.highest_label for each in splits.values()) + 1)

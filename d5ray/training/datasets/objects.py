@@ -9,13 +9,13 @@ from d5ray.checks import check_count, check_kind, is_number, shown
 from d5ray.errors import ConfigurationError, DataError
 from d5ray.failures.program_state import as_before
 from d5ray.networks.executors.trees import leaves
-from d5ray.training.datasets.arrays import count_of_classes, split_of
-from d5ray.training.datasets.dataset import MOST_CLASSES, Dataset, Split, class_names
+from d5ray.training.datasets.arrays import split_of
+from d5ray.training.datasets.dataset import MOST_CLASSES, Dataset, class_names
 from d5ray.training.datasets.fields import Fields, Name
 from d5ray.training.datasets.one_by_one import Items
 from d5ray.training.datasets.sample_form import guarded
 from d5ray.training.datasets.samples import Samples
-from d5ray.training.datasets.splitting import shared
+from d5ray.training.datasets.splitting import dataset_of_splits
 from d5ray.training.datasets.stream import Iterated, read_whole
 
 
@@ -104,18 +104,11 @@ def dataset_of(
         what = f"{part} ({type(one).__name__})"
         length = samples if part == "train" else None
         splits[part] = samples_of(one, fields, most, what, samples=length, random=random)
-    if shares:
-        if splits["train"].in_order:
-            raise ConfigurationError(
-                f"{', '.join(shares)}: samples that are read as they come have no shares: give further ones"
-            )
-        splits |= shared(splits["train"], shares)
-    train = splits["train"]
-    if names is None:
-        names = class_names(count_of_classes(splits))
-    if "test" not in splits:
-        splits["test"] = empty_like(train)
-    return Dataset(name, train, splits["test"], names, splits.get("validation"))
+    if shares and splits["train"].in_order:
+        raise ConfigurationError(
+            f"{', '.join(shares)}: samples that are read as they come have no shares: give further ones"
+        )
+    return dataset_of_splits(name, splits, names, shares)
 
 
 def samples_of(
@@ -164,16 +157,6 @@ def samples_of(
 def _iterates(given: Any) -> bool:
     """True for an `IterableDataset`, which inherits a method to index it from those that can be."""
     return any(kind.__name__ == "IterableDataset" for kind in type(given).__mro__)
-
-
-def empty_like(samples: Samples) -> Split:
-    """A split of the same shapes and types, without samples."""
-    if isinstance(samples, Split):
-        return Split(*samples.part(0, 0))
-    form = getattr(samples, "form", None)
-    if form is None:
-        return Split(*Split(*samples.take(np.zeros(1, np.int64))).part(0, 0))
-    return Split(*form.empty(0))
 
 
 def _check_repeats(items: Items) -> None:

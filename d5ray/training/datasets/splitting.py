@@ -56,6 +56,51 @@ def _some(samples: Samples, indices: Indices) -> Samples:
     return Subset(samples, indices)
 
 
+def dataset_of_splits(
+    name: str,
+    splits: dict[str, Samples],
+    classes: Iterable[str] | int | None,
+    shares: Mapping[str, float] | None = None,
+    split_seed: int = SPLIT_SEED,
+) -> Dataset:
+    """The data set of these splits, of which 'train' is there, and of shares of that; see `from_arrays`."""
+    if shares:
+        splits = splits | shared(splits["train"], shares, split_seed)
+    if "test" not in splits:
+        splits = splits | {"test": _empty_like(splits["train"])}
+    names = class_names(_count_of_classes(splits) if classes is None else classes)
+    return Dataset(name, splits["train"], splits["test"], names, splits.get("validation"))
+
+
+def _count_of_classes(splits: Mapping[str, Samples]) -> int:
+    """The number of classes that labels in memory say, or of a sample's targets that are none.
+
+    Raises `ConfigurationError` for labels that nobody has seen.
+    """
+    train = splits["train"]
+    labels = train.labels if isinstance(train, Split) else train.take(np.zeros(1, np.int64))[1]
+    if labels.dtype.kind == "V":
+        return 1
+    if labels.dtype.kind == "f":
+        return int(np.prod(labels.shape[1:], dtype=int)) or 1
+    if not isinstance(train, Split):
+        raise ConfigurationError(
+            "classes is None, but labels are read as they are needed: say how many classes there are, such "
+            "as classes=10, or their names"
+        )
+    return max(1, max(each.highest_label for each in splits.values()) + 1)
+
+
+def _empty_like(samples: Samples) -> Split:
+    """A split of the same shapes and types, without samples."""
+    if isinstance(samples, Split):
+        return Split(*samples.part(0, 0))
+    form = getattr(samples, "form", None)
+    if form is None:
+        return Split(*Split(*samples.take(np.zeros(1, np.int64))).part(0, 0))
+    return Split(*form.empty(0))
+
+
 def with_test(
     name: str,
     found: Samples,
