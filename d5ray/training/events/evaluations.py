@@ -12,7 +12,7 @@ import pyarrow as pa
 from d5ray.checks import check_count
 from d5ray.networks.executors.trees import Tree, mapped
 from d5ray.training.batches.loader import pieces_to_test
-from d5ray.training.datasets.samples import Subset
+from d5ray.training.datasets.samples import IGNORED, Subset
 from d5ray.training.events.event import Event, check_classifies, check_evaluates
 from d5ray.training.events.moment import Moment
 
@@ -123,7 +123,11 @@ class Quality(Event, ABC):
 
 
 NAME = "wrong_samples.parquet"
-Mistake = tuple[float, int, int, int, float, list[int]]
+COLUMNS = {
+    "index": pa.int64(), "position": pa.list_(pa.int64()), "label": pa.int64(), "predicted": pa.int64(),
+    "score": pa.float64(), "label_score": pa.float64(), "input": pa.list_(pa.float32()),
+    "shape": pa.list_(pa.int64()),
+}  # fmt: skip
 AT_A_TIME = 1024  # labels, so that a large test split fits the memory
 
 
@@ -150,35 +154,27 @@ class SaveWrongSamples(Event):
         test = moment.dataset.test
         if moment.rank or not moment.completed or not len(test):
             return
-        kept: list[Mistake] = []
+        kept: list[dict[str, Any]] = []
         count, samples = 0, max(1, AT_A_TIME * len(test) // test.labels.size)
         begin = 0
         for inputs, labels in pieces_to_test(test, moment.transformations, samples):
             scores = moment.executor.inference(inputs)  # (batch, ..., classes)
             predicted = scores.argmax(axis=-1)
-            for at in map(tuple, np.argwhere(predicted != labels).tolist()):
+            wrong = np.argwhere((predicted != labels) & (labels != IGNORED))
+            for at in map(tuple, wrong.tolist()):
                 best, true = int(predicted[at]), int(labels[at])
-                own, score = float(scores[(*at, true)]), float(scores[(*at, best)])
-                kept.append((score, begin + at[0], true, best, own, list(at[1:])))
-                count += 1
-            kept.sort(key=lambda each: each[4] - each[0])
+                row = {"index": begin + at[0], "position": at[1:], "label": true, "predicted": best}
+                row |= {"score": float(scores[(*at, best)]), "label_score": float(scores[(*at, true)])}
+                kept.append(row)
+            count += len(wrong)
+            kept.sort(key=lambda row: row["label_score"] - row["score"])
             del kept[self.most :]
             begin += len(labels)
-        stored, _ = test.take(np.array([each[1] for each in kept], dtype=np.int64))
-        table = pa.table(
-            {
-                "index": pa.array([each[1] for each in kept], pa.int64()),
-                "position": pa.array([each[5] for each in kept], pa.list_(pa.int64())),
-                "label": pa.array([each[2] for each in kept], pa.int64()),
-                "predicted": pa.array([each[3] for each in kept], pa.int64()),
-                "score": pa.array([each[0] for each in kept], pa.float64()),
-                "label_score": pa.array([each[4] for each in kept], pa.float64()),
-                "input": pa.array(
-                    [each.ravel().astype(np.float32) for each in stored], pa.list_(pa.float32())
-                ),
-                "shape": pa.array([list(test.sample_shape)] * len(kept), pa.list_(pa.int64())),
-            }
-        )
+        stored, _ = test.take(np.array([row["index"] for row in kept], dtype=np.int64))
+        shape = list(test.sample_shape)
+        for row, sample in zip(kept, stored, strict=True):
+            row |= {"input": sample.ravel().astype(np.float32), "shape": shape}
+        table = pa.Table.from_pylist(kept, schema=pa.schema(COLUMNS))
         moment.keep(NAME, _parquet(table))
         moment.note("wrong_samples", count=count, kept=len(kept), file=NAME)
 

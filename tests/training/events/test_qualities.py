@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import nn
@@ -108,6 +109,25 @@ def test_learning_curves_are_those_of_the_loss_alone(tmp_path: Path) -> None:
         group.train(progress=False)
     assert len(d5.metrics.Rows(group.tables(), "training_loss"))
     assert not len(d5.metrics.Rows(group.tables(), "training_accuracy"))
+
+
+def test_labels_that_a_loss_ignores_are_no_mistakes(tmp_path: Path) -> None:
+    """The file of wrong samples has those alone whose label counts."""
+    rng = np.random.default_rng(4)
+    y = np.where(np.arange(40) % 3, rng.integers(0, 3, 40), -100)
+    data = d5.from_arrays(rng.standard_normal((40, 3)), y, classes=3, test=0.5)
+    wanted = experiment(
+        model="mlp",
+        dataset=data,
+        loss=d5.operators.MaskedCrossEntropyLoss(),
+        events=d5.events.SaveWrongSamples(),
+    )
+    with d5.simulate(wanted, root=tmp_path) as group:
+        group.train(progress=False)
+        agent: Any = group.agents[0]
+        wrong = agent.executor.inference(data.test.inputs).argmax(axis=1) != data.test.labels
+        kept = pq.read_table(group.folder / "wrong_samples.parquet")["index"].to_pylist()
+    assert sorted(kept) == np.flatnonzero(wrong & (data.test.labels != -100)).tolist() != []
 
 
 def test_a_quality_needs_evaluations() -> None:
