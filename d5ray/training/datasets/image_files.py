@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.checks import check_count
+from d5ray.checks import check_count, check_items
 from d5ray.errors import ConfigurationError, DataError, first_line
 from d5ray.training.datasets.samples import Shape
 
@@ -25,6 +25,16 @@ def image_shape(size: object, channels: object) -> Shape:
     for name, pixels in (("the height of size", height), ("the width of size", width)):
         check_count(name, pixels, high=MOST_PIXELS)
     return channels, height, width  # type: ignore[return-value]
+
+
+def numbers_shape(shape: object) -> Shape | None:
+    """The shape of samples whose files do not say it, where it is given; raises `ConfigurationError`."""
+    if shape is None:
+        return None
+    found = check_items("shape", shape, "a tuple of sizes")
+    for each in found:
+        check_count("a size of shape", each)
+    return found
 
 
 def decoded(source: Path | bytes, shape: Shape, name: str) -> npt.NDArray[np.float32]:

@@ -7,8 +7,9 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.checks import check_count, check_items, check_names
+from d5ray.checks import check_count, check_names
 from d5ray.errors import ConfigurationError, DataError
+from d5ray.training.datasets.image_files import numbers_shape
 from d5ray.training.datasets.row_groups import RowGroups
 from d5ray.training.datasets.samples import Array, Classified, Labels, Shape
 from d5ray.training.datasets.table_columns import content_of, labels_of, rows_of
@@ -56,9 +57,7 @@ class Parquet(Classified):
         check_count("cache_bytes", cache_bytes)
         wanted = "the name of a column, or a tuple of names"
         names = (inputs,) if isinstance(inputs, str) else check_names("inputs", inputs, wanted)
-        if shape is not None:
-            for each in check_items("shape", shape, "a tuple of sizes"):
-                check_count("a size of shape", each)
+        shape = numbers_shape(shape)
         if not names or not all(isinstance(name, str) for name in (*names, labels)):
             raise ConfigurationError(
                 f"inputs is {inputs!r} and labels is {labels!r}: they must be names of columns"

@@ -79,7 +79,7 @@ class RowGroups:
             places = np.flatnonzero(groups == group)
             begin = self._ends[group] - self.sizes[group, 2]
             chosen = self._group(int(group)).take(pa.array(indices[places] - begin))
-            yield places, [_joined(chosen.column(at)) for at in range(chosen.num_columns)]
+            yield places, [joined(chosen.column(at)) for at in range(chosen.num_columns)]
 
     def whole(self, column: str) -> pa.Array:
         """A column of all rows; it is not kept."""
@@ -89,7 +89,7 @@ class RowGroups:
                 parts += self._file(number).read(columns=[column]).column(0).chunks
             except (pa.ArrowException, OSError) as error:
                 raise self._unreadable(self._files[number], error) from error
-        return pa.concat_arrays(parts) if parts else pa.array([], self.types[self.columns.index(column)])
+        return joined(pa.chunked_array(parts, self.types[self.columns.index(column)]))
 
     def _group(self, group: int) -> pa.Table:
         with self._lock:
@@ -161,5 +161,6 @@ class RowGroups:
         )
 
 
-def _joined(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+def joined(column: pa.ChunkedArray) -> pa.Array:
+    """The rows of a column of a table as one array."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

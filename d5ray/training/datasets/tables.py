@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from d5ray.checks import check_items, check_names, shown
+from d5ray.checks import check_names, shown
 from d5ray.errors import ConfigurationError, DataError, first_line, nearest
 from d5ray.training.datasets.arrays import from_arrays
 from d5ray.training.datasets.dataset import Dataset, class_names
+from d5ray.training.datasets.image_files import numbers_shape
 from d5ray.training.datasets.numbers import PIXELS
+from d5ray.training.datasets.row_groups import joined
 from d5ray.training.datasets.samples import Array, Shape
 from d5ray.training.datasets.table_columns import Content, Numbers, RawBytes, content_of, labels_of, rows_of
 
@@ -52,8 +54,7 @@ def from_table(
     names = None if classes is None else class_names(classes)
     table = _table("train", train)
     columns = _columns(table, inputs, labels)
-    if shape is not None:
-        shape = tuple(check_items("shape", shape, "a tuple of sizes"))
+    shape = numbers_shape(shape)
     content: Content | None = None
     pairs: dict[str, Any] = {}
     for part, each in (("train", train), ("validation", validation), ("test", test)):
@@ -64,12 +65,12 @@ def from_table(
         for column in (*columns, labels):
             if column not in found.column_names:
                 raise DataError(f"{part}: found no column {column!r}: {nearest(column, found.column_names)}")
-        rows = [_joined(found.column(column)) for column in columns]
+        rows = [joined(found.column(column)) for column in columns]
         if content is None:
             if not len(found):
                 raise DataError("train: found no rows, expected at least one sample: add some")
             content = _kept_as_bytes(content_of(columns, [row[:1] for row in rows], shape, size, channels))
-        y, names = _labels(part, labels, _joined(found.column(labels)), names)
+        y, names = _labels(part, labels, joined(found.column(labels)), names)
         which = f"column {columns[0]!r}" if len(columns) == 1 else f"columns {', '.join(columns)}"
         pairs[part] = rows_of(content, rows, f"{part}, {which}", range(len(found))), y
     x, y = pairs.pop("train")
@@ -131,8 +132,3 @@ def _labels(
         return content.array([column]), names
     except (ValueError, DataError, ConfigurationError) as error:
         raise DataError(f"{where}: {first_line(error)}") from error
-
-
-def _joined(column: pa.ChunkedArray) -> pa.Array:
-    found = column.combine_chunks()
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from d5ray.checks import check_count
+from d5ray.checks import check_count, with_settings
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -36,7 +36,7 @@ class Sampler(ABC):
         return self
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        return with_settings(self)
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
@@ -76,9 +76,6 @@ class BlockShuffleSampler(Sampler):
         check_count("window", window)
         self.block = block
         self.window = window
-
-    def __repr__(self) -> str:
-        return f"BlockShuffleSampler(block={self.block}, window={self.window})"
 
     def order(self, samples: int, *, epoch: int, seed: int) -> Indices:
         rng = generator(seed, epoch)

@@ -184,9 +184,6 @@ def label_bias(
 
 def _tail(chi_squared: npt.NDArray[np.float64], degrees: int) -> npt.NDArray[np.float64]:
     """P(X ≥ χ²) for X of the χ² distribution with that many degrees of freedom."""
-    from scipy.special import gammaincc  # noqa: PLC0415 - loaded when asked for
+    from scipy.special import chdtrc  # noqa: PLC0415 - loaded when asked for
 
-    if degrees < 1:
-        return np.ones(len(chi_squared))
-    found: npt.NDArray[np.float64] = gammaincc(degrees / 2, chi_squared / 2)
-    return found
+    return np.asarray(chdtrc(degrees, chi_squared)) if degrees > 0 else np.ones(len(chi_squared))

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from d5ray.checks import check_count, check_items, check_path
+from d5ray.checks import check_count, check_path
 from d5ray.errors import ConfigurationError, DataError
-from d5ray.training.datasets.image_files import decoded, image_shape
+from d5ray.training.datasets.image_files import decoded, image_shape, numbers_shape
 from d5ray.training.datasets.one_by_one import OneByOne
 from d5ray.training.datasets.published_files import unreadable
 from d5ray.training.datasets.samples import Array, Shape
@@ -30,11 +30,7 @@ class Decoding:
     @classmethod
     def of(cls, shape: Any, size: Any, channels: Any) -> "Decoding":
         """The decoding that these options say; raises `ConfigurationError`."""
-        if shape is not None:
-            shape = check_items("shape", shape, "a tuple of sizes")
-            for each in shape:
-                check_count("a size of shape", each)
-        return cls(shape, None if size is None else image_shape(size, channels))
+        return cls(numbers_shape(shape), None if size is None else image_shape(size, channels))
 
     def bytes(self, data: bytes, called: str) -> Array:
         """Bytes as an image, or as they are; raises `DataError`."""
