@@ -27,7 +27,6 @@ from d5ray.training.datasets.published_files import (
     missing,
     missing_error,
     scaled,
-    unfit,
     unreadable,
 )
 from d5ray.training.datasets.tar_archive import read_members
@@ -42,7 +41,6 @@ class Edition:
     train: tuple[str, ...]
     test: str
     read: Callable[[bytes, str], Records]
-    class_names: str | None = None  # a text file with one name per line, if the edition has one
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -102,7 +100,6 @@ def load_cifar100(root: Path, download: bool, *, checksum: bool = True, labels: 
         train=("train.bin",),
         test="test.bin",
         read=partial(read_binary, label_bytes=2, label_at=1 if labels == "fine" else 0),
-        class_names=f"{labels}_label_names.txt",
     )
     python = Edition(
         archive="cifar-100-python.tar.gz",
@@ -133,7 +130,7 @@ def _load(
         name=name,
         train=_read_split(edition, place, edition.train, files, len(classes)),
         test=_read_split(edition, place, (edition.test,), files, len(classes)),
-        classes=_class_names(edition, place, files, classes),
+        classes=classes,
     )
 
 
@@ -175,25 +172,9 @@ def _unpacked_folders(edition: Edition, folders: Sequence[Path]) -> list[Path]:
 
 
 def _read_files(edition: Edition, place: Path) -> dict[str, bytes]:
-    optional = [edition.class_names] if edition.class_names else []
     if place.is_file():
-        return read_members(place, edition.folder, edition.needed, optional)
-    present = [*edition.needed, *(file for file in optional if (place / file).is_file())]
+        return read_members(place, edition.folder, edition.needed)
     try:
-        return {file: (place / file).read_bytes() for file in present}
+        return {file: (place / file).read_bytes() for file in edition.needed}
     except OSError as error:
         raise unreadable(place, error) from error
-
-
-def _class_names(
-    edition: Edition, place: Path, files: dict[str, bytes], classes: tuple[str, ...]
-) -> tuple[str, ...]:
-    """The names that lie beside the data, else the built-in ones."""
-    if edition.class_names not in files:
-        return classes
-    names = tuple(files[edition.class_names].decode("utf-8", errors="replace").split())
-    if len(names) != len(classes):
-        raise unfit(
-            f"{place}: {edition.class_names}", f"{len(names)} names", f"{len(classes)}, one per class"
-        )
-    return names

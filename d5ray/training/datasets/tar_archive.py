@@ -12,9 +12,7 @@ MAX_MEMBER_BYTES = 256 << 20  # the largest member of a CIFAR archive has 148 Mi
 MAX_ARCHIVE_BYTES = 512 << 20  # and the whole of it 178 MiB
 
 
-def read_members(
-    path: Path, folder: str, names: Collection[str], optional: Collection[str] = ()
-) -> dict[str, bytes]:
+def read_members(path: Path, folder: str, names: Collection[str]) -> dict[str, bytes]:
     """The contents of `folder/name` in a .tar.gz, for each name.
 
     The archive is read once, front to back. Other members are skipped, whatever they are called;
@@ -25,15 +23,14 @@ def read_members(
         path: the archive.
         folder: the folder inside the archive.
         names: the members that must be there.
-        optional: the members that may be there.
 
     Returns:
-        From name to contents; an optional member that is not there is left out.
+        From name to contents.
 
     Raises:
         DataError: a member is missing, is no plain file or too large, or the archive is damaged.
     """
-    wanted = {f"{folder}/{name}": name for name in (*names, *optional)}
+    wanted = {f"{folder}/{name}": name for name in names}
     found: dict[str, bytes] = {}
     try:
         with _Bounded(path) as unzipped, tarfile.open(fileobj=unzipped, mode="r|") as archive:

@@ -13,7 +13,7 @@ import pytest
 
 from d5ray.errors import DataError
 from d5ray.training.datasets.catalogue import load_dataset
-from d5ray.training.datasets.cifar_records import CIFAR100_COARSE, CIFAR100_FINE
+from d5ray.training.datasets.cifar_records import CIFAR100_COARSE
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.published_files import CHECKSUMS
 
@@ -133,7 +133,10 @@ def assert_contents(data: Dataset, name: str, labels: list[np.ndarray]) -> None:
 def test_the_reader_returns_what_was_written(name: str, edition: str, place: str, tmp_path: Path) -> None:
     """Every edition, packed or unpacked, in any of the folders, gives the bytes / 255 and the labels."""
     write(name, *editions(name)[edition], tmp_path, place)
-    assert_contents(load_dataset(name, root=tmp_path, checksum=False), name, FINE[name])
+    data = load_dataset(name, root=tmp_path, checksum=False)
+    assert_contents(data, name, FINE[name])
+    assert len(set(data.classes)) == {"cifar10": 10, "cifar100": 100}[name]
+    assert tuple(sorted(data.classes)) == data.classes
 
 
 @pytest.mark.parametrize("edition", ["binary", "python 2"])
@@ -153,38 +156,6 @@ def test_the_editions_have_one_fingerprint(tmp_path: Path) -> None:
         write("cifar10", edition, files, tmp_path / str(number), "own")
         prints.add(load_dataset("cifar10", root=tmp_path / str(number)).fingerprint)
     assert len(prints) == 1
-
-
-@pytest.mark.parametrize("place", ["unpacked", "archive"])
-def test_class_names_come_from_the_file_beside_the_data(place: str, tmp_path: Path) -> None:
-    """The names in fine_label_names.txt are used if it is there, the built-in ones otherwise."""
-    names = [f"name_{number}" for number in range(100)]
-    files = binary_files("cifar100")
-    write("cifar100", "binary", files, tmp_path / "without", place)
-    write(
-        "cifar100",
-        "binary",
-        files | {"fine_label_names.txt": "\n".join([*names, "", ""]).encode()},
-        tmp_path,
-        place,
-    )
-    assert load_dataset("cifar100", root=tmp_path, checksum=False).classes == tuple(names)
-    assert load_dataset("cifar100", root=tmp_path / "without", checksum=False).classes == CIFAR100_FINE
-    assert tuple(sorted(set(CIFAR100_FINE))) == CIFAR100_FINE
-    assert len(CIFAR100_FINE) == 100
-
-
-def test_a_wrong_number_of_class_names_is_refused(tmp_path: Path) -> None:
-    """99 names for 100 classes are an error that names the file."""
-    write(
-        "cifar100",
-        "binary",
-        binary_files("cifar100") | {"fine_label_names.txt": b"x\n" * 99},
-        tmp_path,
-        "own",
-    )
-    with pytest.raises(DataError, match=r"fine_label_names\.txt: found 99 names, expected 100"):
-        load_dataset("cifar100", root=tmp_path)
 
 
 @pytest.mark.parametrize(
