@@ -3,6 +3,8 @@
 import io
 import pickle
 import re
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -71,50 +73,33 @@ def _numeric(code: str) -> np.dtype[np.generic]:
     return np.dtype(code)
 
 
-# The stand-ins below are instances without attributes, because a pickle can set the attributes of
-# whatever it is handed.
-class _MakeDtype:
-    __slots__ = ()
-
-    def __call__(self, code: str, *_align_and_copy: object) -> _Dtype:
-        return _Dtype(code)
+def _from_buffer(data: bytes, dtype: _Dtype, shape: tuple[int, ...], order: str) -> _Array:
+    array = _Array()
+    array.__setstate__((1, shape, dtype, order == "F", data))
+    return array
 
 
-class _MakeArray:
-    __slots__ = ()
+class _StandIn(NamedTuple):
+    """Answers a name of numpy. It is a tuple: a pickle can set attributes of whatever it is handed."""
 
-    def __call__(self, *_kind_shape_and_code: object) -> _Array:
-        return _Array()
+    answer: Callable[..., object] | None = None
 
-
-class _FromBuffer:
-    __slots__ = ()
-
-    def __call__(self, data: bytes, dtype: _Dtype, shape: tuple[int, ...], order: str) -> _Array:
-        array = _Array()
-        array.__setstate__((1, shape, dtype, order == "F", data))
-        return array
+    def __call__(self, *arguments: object) -> object:
+        if self.answer is None:
+            raise pickle.UnpicklingError("it wants to call what is a mere name")
+        return self.answer(*arguments)
 
 
-class _Encode:
-    __slots__ = ()
-
-    def __call__(self, text: str, _encoding: str) -> bytes:
-        return text.encode("latin1")
-
-
-class _Nothing:
-    __slots__ = ()
-
-
-STAND_INS: dict[tuple[str, str], object] = {
-    ("numpy", "ndarray"): _Nothing(),
-    ("numpy", "dtype"): _MakeDtype(),
-    ("numpy.core.multiarray", "_reconstruct"): _MakeArray(),  # numpy 1
-    ("numpy._core.multiarray", "_reconstruct"): _MakeArray(),  # numpy 2
-    ("numpy.core.numeric", "_frombuffer"): _FromBuffer(),  # numpy 1, protocol 5
-    ("numpy._core.numeric", "_frombuffer"): _FromBuffer(),  # numpy 2, protocol 5
-    ("_codecs", "encode"): _Encode(),  # how Python 3 writes bytes in protocol 2
+MAKE_ARRAY, FROM_BUFFER = _StandIn(lambda *_kind_shape_and_code: _Array()), _StandIn(_from_buffer)
+STAND_INS: dict[tuple[str, str], _StandIn] = {
+    ("numpy", "ndarray"): _StandIn(),
+    ("numpy", "dtype"): _StandIn(lambda code, *_align_and_copy: _Dtype(code)),
+    ("numpy.core.multiarray", "_reconstruct"): MAKE_ARRAY,  # numpy 1
+    ("numpy._core.multiarray", "_reconstruct"): MAKE_ARRAY,  # numpy 2
+    ("numpy.core.numeric", "_frombuffer"): FROM_BUFFER,  # numpy 1, protocol 5
+    ("numpy._core.numeric", "_frombuffer"): FROM_BUFFER,  # numpy 2, protocol 5
+    # How Python 3 writes bytes in protocol 2.
+    ("_codecs", "encode"): _StandIn(lambda text, _encoding: text.encode("latin1")),
 }
 
 
