@@ -26,8 +26,8 @@ from d5ray.training.datasets.published_files import (
     folders_of,
     missing,
     missing_error,
+    reading,
     scaled,
-    unreadable,
 )
 from d5ray.training.datasets.tar_archive import read_members
 
@@ -174,7 +174,5 @@ def _unpacked_folders(edition: Edition, folders: Sequence[Path]) -> list[Path]:
 def _read_files(edition: Edition, place: Path) -> dict[str, bytes]:
     if place.is_file():
         return read_members(place, edition.folder, edition.needed)
-    try:
+    with reading(place):
         return {file: (place / file).read_bytes() for file in edition.needed}
-    except OSError as error:
-        raise unreadable(place, error) from error

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import final
 
@@ -12,7 +13,7 @@ from d5ray.checks import check_names, check_path
 from d5ray.errors import DataError
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.image_files import decoded, image_shape
-from d5ray.training.datasets.published_files import by_hand, folders_of, unreadable
+from d5ray.training.datasets.published_files import by_hand, folders_of, reading
 from d5ray.training.datasets.samples import Array, Classified, Labels
 from d5ray.training.datasets.splitting import with_test
 
@@ -66,12 +67,14 @@ class ImageFolder(Classified):
     def add_to(self, digest: "hashlib._Hash", part: str) -> None:
         """Names and bytes' counts of the files, and the size that images get; not what the files hold."""
         digest.update(f"{part} images {self.sample_shape} {self.classes}\n".encode())
-        for index in range(len(self)):
-            try:
-                size = self.file(index).stat().st_size
-            except OSError as error:
-                raise unreadable(self.file(index), error) from error
-            digest.update(bytes(self._names[index]) + f" {size}\n".encode())
+        add_sizes(digest, self._names, self.file)
+
+
+def add_sizes(digest: "hashlib._Hash", names: npt.NDArray[np.bytes_], file: Callable[[int], Path]) -> None:
+    """Let the names of samples' files, and their bytes' counts, enter a hash."""
+    for index, name in enumerate(names):
+        with reading(path := file(index)):
+            digest.update(bytes(name) + f" {path.stat().st_size}\n".encode())
 
 
 def load_image_folder(

@@ -19,9 +19,9 @@ from d5ray.training.datasets.published_files import (
     folders_of,
     missing,
     missing_error,
+    reading,
     scaled,
     unfit,
-    unreadable,
 )
 
 UNSIGNED_BYTE = 0x08
@@ -47,19 +47,17 @@ def read_idx(path: Path, rank: int) -> npt.NDArray[np.uint8]:
 
     Source: Y. LeCun, C. Cortes, C. Burges, "The MNIST database of handwritten digits".
     """
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-            magic = stream.read(4)
-            _check_magic(path, magic, rank)
-            header = stream.read(4 * rank)
-            if len(header) < 4 * rank:
-                raise unfit(path, f"{4 + len(header)} bytes", f"a header of {4 + 4 * rank} bytes")
-            shape = struct.unpack(f">{rank}I", header)
-            size = _check_size(path, shape)
-            # One byte more than promised: it tells a longer file, and makes gzip check its sum.
-            data = stream.read(size + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise unreadable(path, error) from error
+    opened = gzip.open if path.suffix == ".gz" else open
+    with reading(path, EOFError, zlib.error), opened(path, "rb") as stream:
+        magic = stream.read(4)
+        _check_magic(path, magic, rank)
+        header = stream.read(4 * rank)
+        if len(header) < 4 * rank:
+            raise unfit(path, f"{4 + len(header)} bytes", f"a header of {4 + 4 * rank} bytes")
+        shape = struct.unpack(f">{rank}I", header)
+        size = _check_size(path, shape)
+        # One byte more than promised: it tells a longer file, and makes gzip check its sum.
+        data = stream.read(size + 1)
     if len(data) != size:
         found = f"{len(data)} bytes" if len(data) < size else "more bytes"
         raise unfit(path, f"{found} after the header", f"{size} bytes for the shape {shape}")

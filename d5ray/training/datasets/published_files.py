@@ -8,7 +8,7 @@ import shutil
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -89,10 +89,8 @@ def missing(folder: Path, needed: Sequence[tuple[str, ...]]) -> list[tuple[str, 
 
 
 def _present(folder: Path, names: tuple[str, ...]) -> list[Path]:
-    try:
+    with reading(folder):  # which may not be entered
         return [folder / name for name in names if (folder / name).is_file()]
-    except OSError as error:  # a folder that may not be entered
-        raise unreadable(folder, error) from error
 
 
 def missing_error(dataset: str, lacking: Sequence[str], folders: Sequence[Path]) -> DataError:
@@ -139,11 +137,8 @@ def check_published(dataset: str, path: Path) -> None:
 
 def md5_of(path: Path) -> str:
     """MD5 (hex) of a file's bytes."""
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-    except OSError as error:
-        raise unreadable(path, error) from error
+    with reading(path), path.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def unfit(origin: Path | str, found: str, expected: str, remedy: str = FETCH_AGAIN) -> DataError:
@@ -151,15 +146,16 @@ def unfit(origin: Path | str, found: str, expected: str, remedy: str = FETCH_AGA
     return DataError(f"{origin}: found {found}, expected {expected}: {remedy}")
 
 
-def unreadable(path: Path, error: Exception) -> DataError:
-    """The error for a file that cannot be read or unpacked to its end."""
-    detail = str(error) or type(error).__name__
-    return unfit(
-        path,
-        f"an unreadable file ({detail})",
-        "a readable, complete file",
-        f"check its rights, or {FETCH_AGAIN}",
-    )
+@contextlib.contextmanager
+def reading(path: Path, *kinds: type[Exception]) -> Iterator[None]:
+    """Raise `DataError` for a file that cannot be read or unpacked to its end, as these errors say, too."""
+    said: tuple[type[Exception], ...] = (OSError, *kinds)
+    try:
+        yield
+    except said as error:
+        found = f"an unreadable file ({str(error) or type(error).__name__})"
+        remedy = f"check its rights, or {FETCH_AGAIN}"
+        raise unfit(path, found, "a readable, complete file", remedy) from error
 
 
 def scaled(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:

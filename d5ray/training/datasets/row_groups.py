@@ -3,6 +3,7 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +60,10 @@ class RowGroups:
         self._lock = threading.Lock()
         self._kept: OrderedDict[int, pa.Table] = OrderedDict()
         self._open: OrderedDict[int, Any] = OrderedDict()
-        try:
-            if "://" in self.path:
-                self._system, self._inner = fs.FileSystem.from_uri(self.path)
-            else:
-                self._system, self._inner = fs.LocalFileSystem(), self.path
-        except (pa.ArrowException, OSError) as error:
-            raise self._unreadable(self.path, error) from error
+        with _reading(self.path):
+            remote = "://" in self.path
+            found: Any = fs.FileSystem.from_uri(self.path) if remote else (fs.LocalFileSystem(), self.path)
+            self._system, self._inner = found
 
     @property
     def cached_bytes(self) -> int:
@@ -85,10 +83,8 @@ class RowGroups:
         """A column of all rows; it is not kept."""
         parts = []
         for number in range(len(self._files)):
-            try:
+            with _reading(self._files[number]):
                 parts += self._file(number).read(columns=[column]).column(0).chunks
-            except (pa.ArrowException, OSError) as error:
-                raise self._unreadable(self._files[number], error) from error
         return joined(pa.chunked_array(parts, self.types[self.columns.index(column)]))
 
     def _group(self, group: int) -> pa.Table:
@@ -97,10 +93,8 @@ class RowGroups:
                 self._kept.move_to_end(group)
                 return self._kept[group]
             number, inner = (int(value) for value in self.sizes[group, :2])
-            try:
+            with _reading(self._files[number]):
                 table = self._file(number).read_row_group(inner, columns=list(self.columns))
-            except (pa.ArrowException, OSError) as error:
-                raise self._unreadable(self._files[number], error) from error
             table = table.select([column.partition(".")[0] for column in self.columns])
             self._kept[group] = table
             while len(self._kept) > 1 and self.cached_bytes > self.cache_bytes:
@@ -114,10 +108,8 @@ class RowGroups:
             self._open.move_to_end(number)
             return self._open[number]
         name = self._files[number]
-        try:
+        with _reading(name):
             self._open[number] = file = parquet.ParquetFile(self._system.open_input_file(name))
-        except (pa.ArrowException, OSError) as error:
-            raise self._unreadable(name, error) from error
         if len(self._open) > OPEN_FILES:
             self._open.popitem(last=False)[1].close(force=True)
         return file
@@ -125,14 +117,12 @@ class RowGroups:
     def _listed(self) -> tuple[str, ...]:
         from pyarrow import fs  # noqa: PLC0415 - loaded when asked for
 
-        try:
+        with _reading(self.path):
             about = self._system.get_file_info(self._inner)
             if about.type == fs.FileType.File:
                 return (self._inner,)
             selector = fs.FileSelector(self._inner, recursive=True, allow_not_found=True)
             names = [each.path for each in self._system.get_file_info(selector)]
-        except (pa.ArrowException, OSError) as error:
-            raise self._unreadable(self.path, error) from error
         found = tuple(sorted(name for name in names if name.endswith(".parquet")))
         if not found:
             raise DataError(
@@ -154,11 +144,17 @@ class RowGroups:
                     f"{self._files[0]}: write all files with one schema"
                 )
 
-    def _unreadable(self, name: str, error: Exception) -> DataError:
-        return DataError(
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Raise `DataError` for a file that Arrow cannot read."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(
             f"{name}: found an unreadable file ({first_line(error)}), expected a complete Parquet file: "
             "check its rights, and that every node has it, or write it again"
-        )
+        ) from error
 
 
 def joined(column: pa.ChunkedArray) -> pa.Array:

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Collection
 from pathlib import Path
 
-from d5ray.training.datasets.published_files import unfit, unreadable
+from d5ray.training.datasets.published_files import reading, unfit
 
 MAX_MEMBER_BYTES = 256 << 20  # the largest member of a CIFAR archive has 148 MiB
 MAX_ARCHIVE_BYTES = 512 << 20  # and the whole of it 178 MiB
@@ -32,16 +32,14 @@ def read_members(path: Path, folder: str, names: Collection[str]) -> dict[str, b
     """
     wanted = {f"{folder}/{name}": name for name in names}
     found: dict[str, bytes] = {}
-    try:
-        with _Bounded(path) as unzipped, tarfile.open(fileobj=unzipped, mode="r|") as archive:
-            for member in archive:
-                if member.name in wanted:
-                    name = wanted[member.name]
-                    if name in found:
-                        raise unfit(path, f"{member.name} twice", "each member once")
-                    found[name] = _read_member(path, archive, member)
-    except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError) as error:
-        raise unreadable(path, error) from error
+    damaged = reading(path, tarfile.TarError, EOFError, zlib.error, ValueError)
+    with damaged, _Bounded(path) as unzipped, tarfile.open(fileobj=unzipped, mode="r|") as archive:
+        for member in archive:
+            if member.name in wanted:
+                name = wanted[member.name]
+                if name in found:
+                    raise unfit(path, f"{member.name} twice", "each member once")
+                found[name] = _read_member(path, archive, member)
     if lacking := [name for name in names if name not in found]:
         raise unfit(path, "an archive without " + ", ".join(lacking), f"them in its folder {folder}/")
     return found

@@ -15,7 +15,7 @@ from d5ray.errors import DataError
 from d5ray.kits.workloads.datasets.drawn_shapes import NO_BOX
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.image_files import image_shape, squeezed
-from d5ray.training.datasets.published_files import by_hand, folders_of, unfit, unreadable
+from d5ray.training.datasets.published_files import by_hand, folders_of, reading, unfit
 from d5ray.training.datasets.samples import Array, Labels, OnDemand
 
 ADDRESS = "https://cocodataset.org"
@@ -111,10 +111,8 @@ def load_coco(
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
+    with reading(path, ValueError):
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
     keys = ("images", "annotations", "categories")
     if not isinstance(found, dict) or not all(isinstance(found.get(key), list) for key in keys):
         raise unfit(path, "JSON of another kind", f"an object with the lists {', '.join(keys)}")

@@ -11,7 +11,7 @@ from d5ray.checks import check_count, check_number
 from d5ray.errors import DataError
 from d5ray.kits.workloads.datasets.clicks import Integers, hashed
 from d5ray.training.datasets.dataset import Dataset, Split
-from d5ray.training.datasets.published_files import by_hand, folders_of, unfit, unreadable
+from d5ray.training.datasets.published_files import by_hand, folders_of, reading, unfit
 
 ADDRESS = "https://ailab.criteo.com/ressources/"
 NAMES = ("train.txt", "train.txt.gz", "day_0", "day_0.gz")
@@ -66,25 +66,21 @@ def load_criteo(
 def _read(path: Path, rows: int) -> tuple[Integers, np.ndarray[Any, np.dtype[np.uint64]]]:
     """Labels (N,), and what was found in each field (N, 39)."""
     labels, values = [], []
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(islice(file, rows), 1):
-                fields = line.rstrip(b"\r\n").split(b"\t")
-                try:
-                    if len(fields) != 1 + NUMBERS + CATEGORIES:
-                        raise ValueError(f"{len(fields)} fields")
-                    labels.append(("0", "1").index(fields[0].decode()))
-                    found = [_binned(int(each)) if each else MISSING for each in fields[1 : 1 + NUMBERS]]
-                    values.append(
-                        found + [int(each, 16) if each else MISSING for each in fields[1 + NUMBERS :]]
-                    )
-                except ValueError as error:
-                    raise unfit(
-                        path, f"row {number} with {error}",
-                        f"0 or 1, {NUMBERS} integers and {CATEGORIES} hexadecimal ones, between tabs",
-                    ) from error  # fmt: skip
-    except (OSError, EOFError) as error:
-        raise unreadable(path, error) from error
+    opened = gzip.open if path.suffix == ".gz" else open
+    with reading(path, EOFError), opened(path, "rb") as file:
+        for number, line in enumerate(islice(file, rows), 1):
+            fields = line.rstrip(b"\r\n").split(b"\t")
+            try:
+                if len(fields) != 1 + NUMBERS + CATEGORIES:
+                    raise ValueError(f"{len(fields)} fields")
+                labels.append(("0", "1").index(fields[0].decode()))
+                found = [_binned(int(each)) if each else MISSING for each in fields[1 : 1 + NUMBERS]]
+                values.append(found + [int(each, 16) if each else MISSING for each in fields[1 + NUMBERS :]])
+            except ValueError as error:
+                raise unfit(
+                    path, f"row {number} with {error}",
+                    f"0 or 1, {NUMBERS} integers and {CATEGORIES} hexadecimal ones, between tabs",
+                ) from error  # fmt: skip
     return np.array(labels, np.int64), np.array(values, np.uint64).reshape(-1, NUMBERS + CATEGORIES)
 
 

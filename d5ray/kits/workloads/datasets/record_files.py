@@ -12,7 +12,7 @@ from d5ray.checks import check_count, check_path
 from d5ray.errors import ConfigurationError, DataError
 from d5ray.training.datasets.image_files import decoded, image_shape, numbers_shape
 from d5ray.training.datasets.one_by_one import OneByOne
-from d5ray.training.datasets.published_files import unreadable
+from d5ray.training.datasets.published_files import reading
 from d5ray.training.datasets.samples import Array, Shape
 
 
@@ -95,13 +95,9 @@ class RecordFiles(OneByOne):
 
 def _files_at(path: Path, pattern: str, kind: str) -> tuple[Path, ...]:
     """A file, or those of a folder with such names, in their order; raises `DataError` without any."""
-    try:
-        if path.is_dir():
-            found = tuple(sorted(each for each in path.iterdir() if each.match(pattern) and each.is_file()))
-        else:
-            found = (path,) if path.is_file() else ()
-    except OSError as error:
-        raise unreadable(path, error) from error
+    with reading(path):
+        listed = sorted(each for each in path.iterdir() if each.match(pattern)) if path.is_dir() else [path]
+        found = tuple(each for each in listed if each.is_file())
     if not found:
         raise DataError(
             f"{path}: found no {kind} file, expected one, or a folder with files {pattern}: check the path, "

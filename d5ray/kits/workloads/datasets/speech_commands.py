@@ -13,7 +13,8 @@ from d5ray.checks import check_count
 from d5ray.errors import DataError
 from d5ray.kits.workloads.datasets.log_mel import LogMel
 from d5ray.training.datasets.dataset import Dataset
-from d5ray.training.datasets.published_files import by_hand, folders_of, unfit, unreadable
+from d5ray.training.datasets.image_folder import add_sizes
+from d5ray.training.datasets.published_files import by_hand, folders_of, reading, unfit
 from d5ray.training.datasets.samples import Array, Classified, Labels
 
 ADDRESS = "http://download.tensorflow.org/data/speech_commands_v0.02.tar.gz"
@@ -53,12 +54,7 @@ class SpokenWords(Classified):
     def add_to(self, digest: "hashlib._Hash", part: str) -> None:
         """Names and bytes' counts of the files, and the pictures' kind; not what the files hold."""
         digest.update(f"{part} words {self.features} {self.words}\n".encode())
-        for index in range(len(self)):
-            try:
-                size = self.file(index).stat().st_size
-            except OSError as error:
-                raise unreadable(self.file(index), error) from error
-            digest.update(bytes(self._names[index]) + f" {size}\n".encode())
+        add_sizes(digest, self._names, self.file)
 
 
 def load_speech_commands(
@@ -115,12 +111,9 @@ def load_speech_commands(
 
 def read_wav(path: Path, rate: int) -> npt.NDArray[np.float32]:
     """The first channel (samples,) of a WAV file of 16 bits and this rate, between −1 and 1."""
-    try:
-        with wave.open(str(path)) as file:
-            channels, width, found = file.getnchannels(), file.getsampwidth(), file.getframerate()
-            data = file.readframes(file.getnframes())
-    except (OSError, EOFError, wave.Error) as error:
-        raise unreadable(path, error) from error
+    with reading(path, EOFError, wave.Error), wave.open(str(path)) as file:
+        channels, width, found = file.getnchannels(), file.getsampwidth(), file.getframerate()
+        data = file.readframes(file.getnframes())
     if width != 2 or found != rate:
         raise unfit(
             path,

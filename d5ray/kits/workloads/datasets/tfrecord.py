@@ -11,7 +11,7 @@ import numpy as np
 
 from d5ray.errors import DataError, nearest
 from d5ray.kits.workloads.datasets.record_files import RecordFiles
-from d5ray.training.datasets.published_files import unreadable
+from d5ray.training.datasets.published_files import reading
 from d5ray.training.datasets.sample_form import Read
 from d5ray.training.datasets.samples import Shape
 
@@ -98,31 +98,28 @@ class TFRecord(RecordFiles):
 
     def _places_in(self, file: Path) -> Iterator[tuple[int, int]]:
         """First byte and length of every record."""
-        try:
+        with reading(file), file.open("rb") as opened:
             size, at = file.stat().st_size, 0
-            with file.open("rb") as opened:
-                for number in itertools.count():
-                    if at == size:
-                        return
-                    opened.seek(at)
-                    head = opened.read(HEAD.size)
-                    length, checksum = HEAD.unpack(head) if len(head) == HEAD.size else (size, 0)
-                    if len(head) < HEAD.size or _masked(_crc32c(head[:8])) != checksum:
-                        gzipped = head[:2] == b"\x1f\x8b"
-                        what = "a compressed file" if gzipped else "a length whose checksum is wrong"
-                        raise DataError(
-                            f"{file}, record {number}: found {what}, expected a whole TFRecord file: unpack "
-                            "it, or write it again"
-                        )
-                    begin, at = at + HEAD.size, at + HEAD.size + length + TAIL
-                    if at > size:
-                        raise DataError(
-                            f"{file}, record {number}: found the end of the file in it, expected {length} "
-                            "bytes: write it again"
-                        )
-                    yield begin, length
-        except OSError as error:
-            raise unreadable(file, error) from error
+            for number in itertools.count():
+                if at == size:
+                    return
+                opened.seek(at)
+                head = opened.read(HEAD.size)
+                length, checksum = HEAD.unpack(head) if len(head) == HEAD.size else (size, 0)
+                if len(head) < HEAD.size or _masked(_crc32c(head[:8])) != checksum:
+                    gzipped = head[:2] == b"\x1f\x8b"
+                    what = "a compressed file" if gzipped else "a length whose checksum is wrong"
+                    raise DataError(
+                        f"{file}, record {number}: found {what}, expected a whole TFRecord file: unpack "
+                        "it, or write it again"
+                    )
+                begin, at = at + HEAD.size, at + HEAD.size + length + TAIL
+                if at > size:
+                    raise DataError(
+                        f"{file}, record {number}: found the end of the file in it, expected {length} "
+                        "bytes: write it again"
+                    )
+                yield begin, length
 
 
 def _values(features: Any, name: str, called: str) -> list[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from d5ray.errors import DataError, first_line, nearest
 from d5ray.kits.workloads.datasets.record_files import RecordFiles
 from d5ray.training.datasets.image_folder import SUFFIXES
-from d5ray.training.datasets.published_files import unreadable
+from d5ray.training.datasets.published_files import reading
 from d5ray.training.datasets.sample_form import Read
 from d5ray.training.datasets.samples import Shape
 
@@ -102,7 +102,7 @@ def _grouped(path: Path) -> dict[str, dict[str, tuple[int, int]]]:
     """First byte and length of every member of a tar file, by the name of its sample and its ending."""
     found: dict[str, dict[str, tuple[int, int]]] = {}
     try:
-        with tarfile.open(path, "r:") as archive:
+        with reading(path), tarfile.open(path, "r:") as archive:
             for member in archive:
                 folder, slash, base = member.name.rpartition("/")
                 name, dot, ending = base.partition(".")
@@ -114,8 +114,6 @@ def _grouped(path: Path) -> dict[str, dict[str, tuple[int, int]]]:
             f"{path}: found no plain tar file ({first_line(error)}), expected one that is not compressed: "
             "unpack it, so that any sample can be read"
         ) from error
-    except OSError as error:
-        raise unreadable(path, error) from error
     return found
 
 
