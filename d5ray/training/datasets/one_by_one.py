@@ -45,9 +45,9 @@ class OneByOne(FormedSamples):
         self._lock = threading.Lock()
 
     def take(self, indices: npt.NDArray[np.int64]) -> tuple[Tree, Labels]:
-        with self._lock:
+        with self._lock:  # also while what was read is copied
             raw = list(self._read_many(indices.tolist()))
-        return self.form.batch(self.what, indices, raw, self.classes)
+            return self.form.batch(self.what, indices, raw, self.classes)
 
     @cached_property
     def labels(self) -> Labels:
