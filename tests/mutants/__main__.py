@@ -3,11 +3,11 @@
     python -m tests.mutants [--seconds S] [--new | --again]
 
 The mutants are drawn by a seed from a commit: that of the newest `COMMIT.jsonl` here until all are tried,
-with `--new` the one that is checked out. `--again` looks in the one that is checked out for those that were
-tried by then, in a record beside: what was noticed is tried once more, the rest is taken to survive. Each
-runs in a copy of the commit, with those tests first that are likeliest to notice. What came of each is a line
-of the file, so that a run may end at any time; `table.md` sums up. Who finds that a survivor does the same as
-the program writes "equivalent" into its line.
+with `--new` the one that is checked out. `--again` looks in the one that is checked out for the same ones, in
+a record beside: first for what was noticed, then for what was not tried, then for what has survived, which is
+taken to survive until then. Each runs in a copy of the commit, with those tests first that are likeliest to
+notice. What came of each is a line of the file, of which the last counts, so that a run may end at any time;
+`table.md` sums up. Who finds that a survivor does the same as the program writes "equivalent" into its line.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from typing import Any
 import networkx
 
 from tests.house import REPOSITORY, TABLE, House, imported_of
-from tests.mutants.drawing import Mutant, drawn
+from tests.mutants.drawing import Key, Mutant, drawn
 from tests.mutants.running import Outcome, run
 
 FOLDER = Path(__file__).parent
@@ -42,6 +42,7 @@ STARTS_RAY = (
 END_TO_END = ("tests/agent/test_training_agent.py", "tests/test_simulator.py", "tests/test_same_as_torch.py")
 LIBRARIES = ("numpy", "torch", "pandas", "pyarrow", "onnx", "duckdb")  # imported once for all
 OUTCOMES = ("killed", "timed out", "survived", "equivalent")
+NOTICED, BEFORE = OUTCOMES[:2], "an earlier commit's tests"  # by which a mutant is taken to survive
 
 
 class Trials:
@@ -57,7 +58,7 @@ class Trials:
         subprocess.run(["tar", "-x", "-C", self.tree], input=files.stdout, check=True)
         if is_new:  # by contents, since mutants come and go within a second
             compileall.compile_dir(self.tree, quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
-        self.house = house = House((REPOSITORY / TABLE).read_text("utf-8"), self.tree)
+        self.house = house = House((self.tree / TABLE).read_text("utf-8"), self.tree)
         sizes = {room: lines for room, (lines, *_) in house.sizes.items() if room.kind == "core"}
         share = {room.name: round(NUMBER * lines / sum(sizes.values())) for room, lines in sizes.items()}
         texts = defaultdict[str, dict[str, str]](dict)
@@ -76,26 +77,24 @@ class Trials:
         if not self.lines:
             self._note(seed=SEED, drawn=share, **({"again": before.stem} if before else {}))
         if earlier := self.lines[0].get("again"):
-            self.mutants = [*self._found_again(FOLDER / f"{earlier}.jsonl")]
+            self.mutants = sorted(self._found_again(Trials(FOLDER / f"{earlier}.jsonl")))
 
-    def _found_again(self, before: Path) -> Iterator[tuple[float, str, Mutant]]:
-        """The mutants of another commit's record, where this one's files have the same lines."""
-        lines = [json.loads(line) for line in before.read_text("utf-8").splitlines()]
-        noted = {(line["file"], line["at"], line["now"]) for line in self.lines if "room" in line}
-        moved = dict(
-            row.split("\t")[1:] for row in git("diff", "-M", "--name-status", "--diff-filter=R", before.stem)
-            .splitlines()
-        )  # fmt: skip
-        for line in (line for line in lines if line.get("outcome") in OUTCOMES):
-            file = moved.get(line["file"], line["file"])
-            old, new = git("show", f"{before.stem}:{line['file']}") + "\n", self.house.texts.get(file, "")
-            if (at := same_place(old, new, line["at"], line["was"])) is None:
+    def _found_again(self, earlier: "Trials") -> Iterator[tuple[float, str, Mutant]]:
+        """The mutants of another commit, where this one's files have the same lines; noticed ones first."""
+        came, noted, renamed = last(earlier.lines), last(self.lines), "--diff-filter=R"
+        files = git("diff", "-M", "--name-status", renamed, earlier.record.stem, self.record.stem)
+        moved = dict(row.split("\t")[1:] for row in files.splitlines())
+        for place, room, mutant in earlier.mutants:
+            file = moved.get(mutant.file, mutant.file)
+            old, new = earlier.house.texts[mutant.file], self.house.texts.get(file, "")
+            was = old.encode()[mutant.begin : mutant.end]
+            if (at := same_place(old, new, mutant.begin, was.decode())) is None:
                 continue
-            mutant = Mutant(file, line["line"], line["kind"], at, at + len(line["was"].encode()), line["now"])
-            if line["outcome"] in ("killed", "timed out"):
-                yield 0.0, line["room"], mutant
-            elif (file, at, line["now"]) not in noted:
-                self._note(**line | {"file": file, "at": at, "by": "", "tests": 0, "seconds": 0})
+            here = mutant._replace(file=file, begin=at, end=at + len(was))
+            line = came.get((mutant.file, mutant.begin, mutant.now), {"outcome": ""})
+            yield 0.0 if line["outcome"] in NOTICED else place, room, here
+            if line["outcome"] in OUTCOMES and line["outcome"] not in NOTICED and here.key not in noted:
+                self._note(**line | {"file": file, "at": at, "by": BEFORE, "tests": 0, "seconds": 0})
 
     def _uses(self, file: str) -> set[str]:
         """The modules that a file imports, or, as a test, whose public names it says."""
@@ -107,12 +106,12 @@ class Trials:
         return found & self.house.modules.keys()
 
     def left(self) -> Iterator[tuple[str, Mutant]]:
-        """The mutants of which nothing came yet, each after its room; last those for which time ran out."""
-        lines = [line for line in self.lines if "file" in line]
-        seen = {(line["file"], line["at"], line["now"]): line["outcome"] for line in lines}
-        for outcome in ("", "cut off"):
+        """The mutants of which nothing came here yet, each after its room; at last who survived before."""
+        nothing, seen = {"outcome": "", "by": ""}, last(self.lines)
+        for came in (("", ""), ("cut off", ""), ("survived", BEFORE)):
             for _, room, mutant in self.mutants:
-                if seen.get((mutant.file, mutant.begin, mutant.now), "") == outcome:
+                line = seen.get(mutant.key, nothing)
+                if (line["outcome"], line["by"]) == came:
                     yield room, mutant
 
     def attempt(self, room: str, mutant: Mutant, until: float) -> Outcome:
@@ -153,7 +152,7 @@ class Trials:
         return known[test]
 
     def _tests(self, file: str) -> list[str]:
-        """Files of tests: those that use the file themselves, then those of its room, the nearest first."""
+        """Files of tests: its own examples, what uses it itself, those of its room, the nearest first."""
         house, keys = self.house, dict[str, tuple[Any, ...]]()
         self.used_by.add_node(file)
         steps = networkx.single_source_shortest_path_length(self.used_by, file)
@@ -161,7 +160,13 @@ class Trials:
             far, is_other = steps.get(test, math.inf), house.room[test] != house.room[file]
             if "/test_" in test and not (is_other and (far > 1 or test.startswith(STARTS_RAY))):
                 keys[test] = far > 1, is_other, far, len(house.texts[test])
-        return [*sorted(keys, key=keys.__getitem__), *(test for test in END_TO_END if test not in keys)]
+        own = [file] if ">>> " in house.texts[file] else []
+        return [*own, *sorted(keys, key=keys.__getitem__), *(test for test in END_TO_END if test not in keys)]
+
+
+def last(lines: Sequence[dict[str, Any]]) -> dict[Key, dict[str, Any]]:
+    """The last line of a record about each mutant."""
+    return {(line["file"], line["at"], line["now"]): line for line in lines if "room" in line}
 
 
 def git(*words: str) -> str:
@@ -193,7 +198,7 @@ def table(records: Sequence[Path]) -> Iterator[str]:
     for record in records:
         first, *lines = [json.loads(line) for line in record.read_text("utf-8").splitlines()]
         found = Counter(
-            (room, line["outcome"]) for line in lines for room in (line.get("room"), "all") if "room" in line
+            (room, line["outcome"]) for line in last(lines).values() for room in (line["room"], "all")
         )
         yield f"\n## {record.stem}, seed {first['seed']}\n"
         yield f"| room | drawn | tried | {' | '.join(OUTCOMES)} | share noticed |"

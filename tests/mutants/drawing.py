@@ -19,6 +19,9 @@ SEQUENCES = (ast.JoinedStr, ast.List, ast.Tuple)  # what is added to these is no
 SILENT = (ast.JoinedStr, ast.Import, ast.ImportFrom)  # texts, and what has no other meaning
 
 
+Key = tuple[str, int, str]
+
+
 class Mutant(NamedTuple):
     """A change of one file: these bytes of it become others."""
 
@@ -28,6 +31,11 @@ class Mutant(NamedTuple):
     begin: int
     end: int
     now: str
+
+    @property
+    def key(self) -> Key:
+        """What tells it from all others: the file, where it begins there, and what stands there then."""
+        return self.file, self.begin, self.now
 
     def of(self, text: str) -> str:
         """The text of the file with the change."""
