@@ -76,7 +76,12 @@ def cause_of(error: RayTaskError) -> D5Error:
     return cause if isinstance(cause, D5Error) else AgentError(_COLOURS.sub("", str(error)))
 
 
-def _name_in(error: RayError) -> str:
+def _name_in(error: BaseException) -> str:
+    r"""The actor's name in what Ray says.
+
+    >>> _name_in(ValueError("The actor died.\n  name: Keeper\n  pid: 7")), _name_in(ValueError("It died."))
+    ('Keeper', 'an actor')
+    """
     found = _NAME.search(str(error))
     return found[1].strip() if found else "an actor"
 

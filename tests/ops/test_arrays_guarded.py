@@ -7,11 +7,13 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from d5ray.errors import ConfigurationError
 from d5ray.operators.nodes.node_context import NodeContext
+from d5ray.ops.arrays.narrow import cast_to
 from d5ray.ops.arrays.special import _functions
 from tests.gpu.over_stand_in import STAND_IN
 from tests.gpu.test_stand_in import no_cupy
@@ -68,11 +70,14 @@ def test_it_computes_in_the_given_array_module(kind: str, cupy: Any) -> None:
 
 
 def test_the_borders_are_guarded(cupy: Any) -> None:
-    """What CuPy refuses is refused: becoming NumPy's, mixing with it, and most functions at places."""
+    """What CuPy refuses is refused: becoming NumPy's, mixing with it, types that it has no elements of, and
+    most functions at places."""
     x = cupy.asarray(np.ones(2))
     for crossing in (lambda: np.asarray(x), lambda: x + np.ones(2), lambda: cupy.exp(np.ones(2))):
         with pytest.raises(TypeError):
             crossing()
     with pytest.raises(NotImplementedError):
         cupy.multiply.at(x, (cupy.asarray([0]),), x[:1])
+    with pytest.raises(ConfigurationError, match="CuPy has no elements of type float8_e5m2"):
+        cast_to(cupy, x, np.dtype(ml_dtypes.float8_e5m2))
     assert isinstance(x.sum(), cupy.ndarray) and isinstance(x[0], cupy.ndarray)

@@ -18,6 +18,9 @@ import pytest
 
 import d5ray as d5
 from d5ray.actors.group.group import TrainingGroup
+from d5ray.actors.group.run_row import RunOrigin, RunPlan
+from d5ray.actors.group.train_calls import TrainCalls
+from d5ray.agent.outcome import Outcome
 from tests.actors.looks import noted, processes
 from tests.beside_kits import there
 from tests.checked import agreements, assert_agreed
@@ -217,6 +220,19 @@ def test_agents_that_lose_a_peer_before_its_death_is_known_go_on(tmp_path: Path)
     assert outcome.completed and outcome.step == 20
     named = [("agent_died", 1), ("group_formed_again", 1), ("agreed", -1), ("agents_changed", -1)]
     assert [(row["name"], row["rank"]) for row in noted(group)] == named
+
+
+@pytest.mark.parametrize("on_failure", ["stop", "continue"])
+def test_a_lost_peer_ends_the_run_at_once_where_the_policy_is_to_stop(on_failure: str) -> None:
+    """Elsewhere it is waited until Ray tells of a death, and a group formed again where there is none."""
+    none: Any = None  # nobody is called
+    plan = RunPlan(experiment(CASES["allreduce"], on_failure), "r", Path(), RunOrigin(), none)
+    calls = TrainCalls(plan, none, 9, none, none, none)
+    calls.pending["a call"] = 1
+    calls.keep(0, Outcome("peer_lost", 3))
+    assert calls.failed == (on_failure == "stop") and not calls.parted
+    calls.pending.clear()
+    assert calls.parted == (on_failure == "continue")
 
 
 CHUNK_BYTES = 200 << 20

@@ -2,13 +2,18 @@
 
 import io
 import math
+from pathlib import Path
 
 import numpy as np
+import pytest
 from rich.console import Console
 
+from d5ray.dashboards.terminal import series_tables
 from d5ray.dashboards.terminal.run_tables import criteria, notes, unsteady
 from d5ray.metrics.definitions.catalogue import StepTime, TrainingLoss
 from d5ray.metrics.definitions.convergence import TimeToAccuracy
+from d5ray.metrics.judge.run_series import RunSeries
+from tests.dashboards.made_runs import Made
 from tests.metrics.definitions.test_table_ii import trained
 from tests.metrics.statistics.test_estimates import row, steps_of, tables
 
@@ -39,3 +44,21 @@ def test_many_outliers_are_told_and_few_are_not() -> None:
         found = unsteady({**tables(rows)}, judged)
         assert len(found) == told
         assert not told or found[0].startswith("step_time of agent: 12% of 100 values are outliers")
+
+
+def test_a_series_shows_its_runs_and_where_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it is, a line for each run, and last its folder and the command that asks its tables."""
+    for seed in (7, 8):
+        Made(tmp_path / "runs", f"run-{seed}", agents=1, seed=seed).close()
+    series = RunSeries(tmp_path / "series" / "both")
+    runs = {"runs": ["run-7", "run-8"], "seeds": [7, 8], "status": "completed", "verdict": "PASS"}
+    series.write({"purpose": "seeds", "recipe": "study", **runs})
+    series_tables.show(series)
+    first, *lines, last = capsys.readouterr().out.splitlines()
+    assert first == "d5ray  study  seeds 7 to 8  2 runs  PASS"
+    assert [line.split()[:3] for line in lines if "run-" in line] == [
+        ["7", "run-7", "completed"], ["8", "run-8", "completed"],
+    ]  # fmt: skip
+    assert last == f'data  {series.folder}   sql  d5ray sql both "select …"'

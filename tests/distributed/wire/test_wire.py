@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -284,6 +285,25 @@ def test_strangers_are_few_and_have_one_deadline(service: Service, monkeypatch: 
     assert time.monotonic() - begin < patience(5.0)
     for each in (*held, slow):
         each.close()
+
+
+HERE, ELSEWHERE, LOOPBACK = "192.0.2.1", "192.0.2.2", "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "leaves"),
+    [
+        (HERE, HERE, False), (LOOPBACK, "127.0.0.2", False), ("::1", "::1", False),
+        (HERE, ELSEWHERE, True), ("fe80::1%eth0", "fe80::2%eth0", True),
+        (LOOPBACK, ELSEWHERE, True), (HERE, LOOPBACK, True),  # a router may bring others to the loopback
+    ],
+)  # fmt: skip
+def test_only_what_stays_on_one_machine_is_taken_to_stay(own: str, other: str, leaves: bool) -> None:
+    """By the addresses of both ends, most of which no socket of this machine could have."""
+    family = socket.AF_INET6 if ":" in own else socket.AF_INET
+    connection = Mock(family=family)
+    connection.getsockname.return_value, connection.getpeername.return_value = (own, 1), (other, 2)
+    assert proof.leaves_machine(connection) == leaves
 
 
 # -- the secret --------------------------------------------------------------------------------------------

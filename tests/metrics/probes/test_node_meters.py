@@ -369,10 +369,11 @@ def test_it_looks_as_often_as_the_hastiest_meter_asks() -> None:
 
 
 def test_it_ends_by_itself_where_its_rows_have_nowhere_to_go() -> None:
-    """No exception in a thread that nobody sees, and stop returns."""
+    """No exception in a thread that nobody sees, and stop returns the rows that there were."""
     monitor = NodeMonitor("r", "n", Kept(broken=True), 60.0, {}, [Steady()])
     monitor.start()
     assert monitor.stop() >= 2
+    assert NodeMonitor("r", "n", Kept(), 60.0, {}, [Steady()]).stop() == 0  # which never began
 
 
 def test_all_meters_of_this_machine_give_rows_that_fit_their_table() -> None:
