@@ -4,24 +4,32 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
+from queue import SimpleQueue
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from d5ray.agent.faults import AgentFaults
 from d5ray.agent.outcome import Outcome
 from d5ray.agent.records import EVALUATION_METRICS, STEP_METRICS
 from d5ray.agent.training_agent import TrainingAgent
+from d5ray.agent.vitals import WorkClock
+from d5ray.distributed.faults.fault import Fault
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import AgentError, ConfigurationError, StorageError
 from d5ray.experiment import Experiment
 from d5ray.training.batches.batch import Batch
 from d5ray.training.datasets.catalogue import load_dataset
 from d5ray.training.datasets.dataset import Dataset, Split
+from d5ray.training.events.event import Hooks
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.samplers.sampler import OrderedSampler
@@ -420,3 +428,28 @@ def test_agents_start_from_the_first_agents_parameters(start: Start, hundred: Da
     expected = np.concatenate([p.detach().numpy().ravel() for p in InFloat64().parameters()])
     for agent in group:
         np.testing.assert_array_equal(flat(agent), expected)
+
+
+def test_a_fault_within_an_evaluation_is_told_of_once_and_happens_there() -> None:
+    """It is looked for from its step on, in the thread that trains."""
+    fault, happened = Fault("kill", "agent", (0,), 2, during="evaluation"), SimpleQueue[Fault]()
+    faults, hooks, records = AgentFaults([fault], happened.put), Hooks(()), Mock()
+    faults.arm(hooks, records)
+    for step in range(5):
+        hooks.before_sampling[0](Mock(step=step))
+    assert [call.args for call in records.tell.call_args_list] == [("fault", 2)]
+    assert happened.empty() and [*faults.unseen] == [fault]
+    names: dict[str, Any] = {}
+    exec(compile("def _evaluate(wait): return wait()", "d5ray/agent/loop.py", "exec"), names)
+    assert names["_evaluate"](partial(happened.get, timeout=patience(5.0))) is fault
+    assert happened.empty() and not faults.unseen
+
+
+def test_the_work_of_an_agent_is_what_its_own_thread_computes() -> None:
+    """Whoever reads it, and whatever other threads compute meanwhile."""
+    clock = WorkClock()
+    clock.start()
+    with ThreadPoolExecutor(1) as other:
+        other.submit(sum, range(3_000_000)).result()
+        before = time.thread_time()
+        assert before <= other.submit(clock.seconds).result() <= time.thread_time()
