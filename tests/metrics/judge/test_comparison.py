@@ -208,6 +208,8 @@ def test_a_pair_counts_where_both_runs_have_the_metric() -> None:
     assert (found.n, word) == (7, "worse")
     assert found.ratio == pytest.approx(1.1)
     assert together([{"loss": 1.0}], [{"step_time": 1.0}])[0] == ()
+    losses, worse = ([{"loss": k - 4.0 + by * (8 + k)} for k in range(8)] for by in (0.0, 0.1))  # no ratios
+    assert together(losses, worse)[2] == ("loss",) and together(worse, losses)[2] == ()
 
 
 # -- runs on disk ----------------------------------------------------------------------------------------
@@ -259,8 +261,7 @@ def test_what_weakens_a_comparison_is_said(sides: tuple[list[Run], list[Run]]) -
     """Sides one after the other; sides of different size."""
     apart = compare(sides[0][:3] + sides[1][:3], sides[0][3:] + sides[1][3:])
     assert any("were not run in turn" in note for note in apart.notes)
-    uneven = compare(sides[0], sides[1][:5])
-    assert any("6 and 5 runs" in note for note in uneven.notes)
+    assert any("6 and 5 runs" in note for note in compare(sides[0], sides[1][:5]).notes)
 
 
 def test_runs_whose_fixed_parts_differ_are_incomparable(sides: tuple[list[Run], list[Run]]) -> None:

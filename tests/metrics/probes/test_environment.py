@@ -23,8 +23,7 @@ def test_the_environment_is_what_the_system_says() -> None:
     assert found["python"].startswith(platform.python_version())
     assert found["cores_usable"] == str(len(os.sched_getaffinity(0)))
     assert found["package_pyarrow"] == metadata.version("pyarrow")
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert int(found["memory_bytes"]) == pages
+    assert int(found["memory_bytes"]) == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert found["cache_bytes"].startswith("unavailable: ") or int(found["cache_bytes"]) >= 2**14
     assert all(isinstance(value, str) and value for value in found.values())
     table_of("environment", [{"run_id": "r", "node": "n", "key": k, "value": v} for k, v in found.items()])
@@ -35,7 +34,9 @@ def test_what_cannot_be_known_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     monkeypatch.setattr("d5ray.metrics.probes.environment.PACKAGES", (*PACKAGES, "d5ray-nonesuch"))
+    monkeypatch.setattr("d5ray.metrics.probes.environment._NVIDIA", tmp_path / "no driver")
     found = capture(tmp_path)
+    assert found["gpus"] == "unavailable: no NVIDIA driver is loaded"
     assert found["package_d5ray-nonesuch"] == "unavailable: not installed"
     assert found["OMP_NUM_THREADS"] == "3"
     assert found["MKL_NUM_THREADS"] == "unavailable: not set"

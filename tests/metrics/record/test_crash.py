@@ -119,8 +119,7 @@ def test_a_stream_cut_anywhere_gives_exactly_the_complete_batches(tmp_path: Path
     for cut in sorted(cuts):
         path.write_bytes(whole[:cut])
         found = [batch for batch, _ in read_stream(path)]
-        complete = sum(end <= cut for end in ends)
-        assert len(found) == complete, cut
+        assert len(found) == sum(end <= cut for end in ends), cut
         assert all(one.equals(other) for one, other in zip(found, sent, strict=False))
 
 
