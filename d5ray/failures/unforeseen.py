@@ -29,6 +29,8 @@ def sentence(error: BaseException) -> str:
 
     >>> sentence(KeyError("pairs"))
     "KeyError: 'pairs'"
+    >>> sentence(MemoryError("3 GiB"))
+    'memory ran out (3 GiB): take a smaller batch_size or model, or end what else needs memory'
     >>> sentence(OSError(28, "No space left on device", "/home/me/d5ray"))
     '/home/me/d5ray cannot be written (No space left on device): free some space there, or name another folder in D5RAY_HOME or TMPDIR'
     """  # noqa: E501

@@ -10,6 +10,7 @@ from torch import nn
 
 import d5ray.frameworks.torch as d5fw
 from d5ray.errors import ConfigurationError
+from d5ray.networks.events.collect_values import CollectValues
 from tests.frameworks.small_networks import LOSS, autograd, case
 
 
@@ -48,11 +49,14 @@ def test_a_module_computes_what_it_computes(name: str) -> None:
 
 
 def test_inputs_and_outputs_have_the_models_names() -> None:
-    """Those of forward's arguments and a dictionary's keys; a loss of the model's own is differentiated."""
-    under_test = d5fw.from_native(Two())
+    """Those of forward's arguments and a dictionary's keys, to who watches too; a loss of the model's own is
+    differentiated."""
+    watching = CollectValues()
+    under_test = d5fw.from_native(Two(), events=watching)
     assert under_test.inputs == ("left", "right")
     left, right = np.array([1.0, 2.0], np.float32), np.array([3.0, 4.0], np.float32)
     outputs = under_test.inference_and_backprop({"left": left, "right": right}, "cost")
+    assert list(watching.values) == ["left", "right"]
     np.testing.assert_array_equal(outputs["product"], [3, 16])
     assert outputs["cost"] == 9 + 256
     slopes = under_test.fetch_tensors(["gain_grad", "spare_grad"])

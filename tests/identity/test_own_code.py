@@ -6,6 +6,7 @@ import socket
 import sys
 import textwrap
 import threading
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -368,6 +369,13 @@ def each_other() -> Any:
     return A
 
 
+def modules_each_other() -> Any:
+    first, second = types.ModuleType("first"), types.ModuleType("second")
+    vars(first)["second"], vars(second)["first"] = second, first
+    exec("def function(): return first.second.first", names := {"first": first, "__name__": "__main__"})
+    return names["function"]
+
+
 def closing_over(value: Any) -> Any:
     return lambda x: (x, value)
 
@@ -391,6 +399,7 @@ MET: dict[str, Callable[[], Any]] = {
     "a closure over instances of the class": own_instances,
     "a default that holds the function": by_default,
     "classes that name each other": each_other,
+    "modules that name each other": modules_each_other,
     "2⁶⁰ lists": lambda: dag(lambda held: held),
     "2⁶⁰ objects": lambda: dag(lambda held: Node(*held)),
     "layers that hold all before": layers,

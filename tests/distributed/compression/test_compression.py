@@ -21,6 +21,7 @@ from d5ray.compression import (
     Identity,
     NonZeroRows,
     OneBit,
+    PowerSGD,
     RandomK,
     ScaledSign,
     TernGrad,
@@ -367,6 +368,7 @@ def test_the_contraction_factors_are_met() -> None:
     assert squared(peak - through(OneBit(), peak)) == pytest.approx(1 - 1 / 20)
     assert variance_of(UnbiasedRandomK(15), constant) == pytest.approx((20 / 15 - 1) * 20)
     assert UnbiasedRandomK(15).contraction(20) == pytest.approx(2 - 20 / 15)
+    assert [PowerSGD(rank).contraction(100) for rank in (2, 11)] == [2 / 10, 1.0]  # of matrices 10 × 10
 
 
 def test_what_is_no_contraction_says_so() -> None:

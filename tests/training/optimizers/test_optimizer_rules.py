@@ -287,6 +287,11 @@ def test_an_elementwise_rule_goes_through_blocks_and_parts_to_the_same_bits(name
     np.testing.assert_array_equal(blocked, np.asarray(x))
 
 
+@pytest.mark.parametrize("name", [name for name in ALL if name not in ELEMENTWISE])
+def test_a_rule_that_looks_at_all_coordinates_gets_them_at_once(name: str) -> None:
+    assert [part for part, _ in ALL[name].blocks(np.zeros(2 * BLOCK), {})] == [slice(None)]
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_the_learning_rate_can_be_replaced(name: str) -> None:
     """`with_rate` gives the same rule with that rate, also behind clipping and decay."""

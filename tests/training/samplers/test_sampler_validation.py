@@ -81,9 +81,11 @@ def test_what_is_wrong_is_said(sampler: Sampler, words: list[str]) -> None:
 
 
 def test_what_fits_no_split_is_an_error() -> None:
-    """More samples than there are, no sampler at all: nothing can be checked."""
+    """More samples than there are, or than can be drawn, no sampler at all: nothing can be checked."""
     with pytest.raises(ConfigurationError, match="asks for 102"):
         check_sampler(ChoiceSampler(False, 102), 101)
+    with pytest.raises(ConfigurationError, match="in 2 epochs are more than 100,000,000 draws: check fewer"):
+        check_sampler(OrderedSampler(), 50_000_001, epochs=2)
     with pytest.raises(ConfigurationError, match="give a Sampler such as"):
         check_sampler(ShuffleSampler, 101)  # type: ignore[arg-type]
 
