@@ -17,19 +17,18 @@ import pytest
 import torch
 from torch import nn
 
+import d5ray as d5
 from d5ray.agent.faults import AgentFaults
 from d5ray.agent.outcome import Outcome
 from d5ray.agent.records import EVALUATION_METRICS, STEP_METRICS
 from d5ray.agent.training_agent import TrainingAgent
 from d5ray.agent.vitals import WorkClock
-from d5ray.distributed.faults.fault import Fault
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.errors import AgentError, ConfigurationError, StorageError
 from d5ray.experiment import Experiment
 from d5ray.training.batches.batch import Batch
 from d5ray.training.datasets.catalogue import load_dataset
 from d5ray.training.datasets.dataset import Dataset, Split
-from d5ray.training.events.event import Hooks
 from d5ray.training.optimizers.gradient_descent import SGD, Momentum
 from d5ray.training.optimizers.optimizer import Optimizer
 from d5ray.training.samplers.sampler import OrderedSampler
@@ -432,8 +431,9 @@ def test_agents_start_from_the_first_agents_parameters(start: Start, hundred: Da
 
 def test_a_fault_within_an_evaluation_is_told_of_once_and_happens_there() -> None:
     """It is looked for from its step on, in the thread that trains."""
-    fault, happened = Fault("kill", "agent", (0,), 2, during="evaluation"), SimpleQueue[Fault]()
-    faults, hooks, records = AgentFaults([fault], happened.put), Hooks(()), Mock()
+    (fault,) = d5.Faults().kill(agent=0, at_step=2, during="evaluation").planned
+    happened, hooks, records = SimpleQueue[Any](), Mock(before_sampling=()), Mock()
+    faults = AgentFaults([fault], happened.put)
     faults.arm(hooks, records)
     for step in range(5):
         hooks.before_sampling[0](Mock(step=step))
