@@ -382,6 +382,7 @@ def test_what_is_no_contraction_says_so() -> None:
     for compressor in (QSGD(bits=2), QSGD(bits=4), TernGrad(), UnbiasedRandomK(0.4)):
         assert variance_of(compressor, ordinary) > squared(ordinary)
         assert compressor.contraction(600) is None
+    assert Float16().contraction(2**78) is None  # as many vanish beside one that is large
 
 
 @pytest.mark.parametrize("compressor", [one for one in EVERY if one != Threshold(0.0)], ids=repr)
