@@ -499,6 +499,18 @@ def test_what_is_wrong_is_said_when_it_is_written_down(make: Callable[[], object
         make()
 
 
+def test_a_tensor_without_a_gradient_in_one_step_is_trained_in_the_next() -> None:
+    """It stays as it is in that step alone, under an optimizer that has all tensors."""
+    own, gradient = Library("torch"), GRADIENTS[0].copy()
+    rule, x = own.rule(slow_biases, lr=0.1), own.start.copy()
+    state = rule.state_for(x, own.slots)
+    rule.step_without(x, gradient, state, own.slots[1:2])
+    rule.step(x, gradient, state)
+    moved = by_name(own.start - x, own.slots)
+    for (name, slopes), rate in zip(by_name(gradient, own.slots).items(), (0.2, 0.01, 0.2), strict=True):
+        np.testing.assert_allclose(moved[name], rate * slopes, **own.near)
+
+
 @pytest.mark.parametrize("library", ["torch", "keras"])
 def test_a_state_of_another_model_is_refused(library: str) -> None:
     own = Library(library)

@@ -103,6 +103,7 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "an output that is detached": ({"model": Detached}, ("cannot be differentiated", "forward pass")),
     "a forward pass that fails": ({"model": Raising}, ("model cannot be made, or called", "KeyError")),
     "a function that fails": ({"model": unmade}, ("the model cannot be made", "a mistake of the function's")),
+    "a function that makes no model": ({"model": lambda: 3}, ("made a int", "torch.nn.Module or a Network")),
     "a model that takes no single sample": (
         {"model": NotOfOne},
         ("the model, a NotOfOne, fails with a batch of 1 sample", "one sample is too few"),
