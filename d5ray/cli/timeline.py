@@ -1,12 +1,15 @@
 """`d5ray timeline`: who did what when, as a trace"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from d5ray.recipes.engine.parsing import options
 from d5ray.recipes.engine.parsing.options import Name, reading
+
+if TYPE_CHECKING:
+    from d5ray.dashboards.timeline.writing import Written
 
 
 @reading
@@ -34,4 +37,23 @@ def timeline(
     if json:
         run_tables.as_json({**vars(written), "file": str(output)})
     else:
-        run_tables.traced(output, written)
+        _tell(output, written)
+
+
+def _tell(file: Path, written: "Written") -> None:
+    """Print the file of a timeline, what it holds, what it left out, and what shows it."""
+    from d5ray.dashboards.quantities import count  # noqa: PLC0415
+    from d5ray.display.console import out  # noqa: PLC0415
+
+    console = out()
+    console.print(
+        f"{file}  steps {written.first} to {written.last}, {count(written.events, 'event')}: open it at "
+        "https://ui.perfetto.dev, or at chrome://tracing",
+    )
+    left = (written.first - written.low) + (written.high - written.last)
+    if left:
+        console.print(
+            f"! {count(left, 'step')} of {written.low} to {written.high} left out: --from {written.last + 1}"
+            " goes on, --steps 0 takes all",
+            style="yellow",
+        )

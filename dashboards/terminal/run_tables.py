@@ -29,7 +29,6 @@ from d5ray.names.kits import parts
 
 if TYPE_CHECKING:
     from d5ray.actors.group.group import TrainingGroup
-    from d5ray.dashboards.timeline.writing import Written
     from d5ray.replayer import Replay
 
 FEWEST_VALUES, MOST_OUTLIERS = 60, 0.1  # from that many values on, a larger share of outliers is told
@@ -117,22 +116,6 @@ def output_files(files: Sequence[Path]) -> None:
         out().print(str(file))
     if len(files) > most:
         out().print(f"and {count(len(files) - most, 'figure')} in {files[-1].parent}")
-
-
-def traced(file: Path, written: "Written") -> None:
-    """Print the file of a timeline, what it holds, what it left out, and what shows it."""
-    console = out()
-    console.print(
-        f"{file}  steps {written.first} to {written.last}, {count(written.events, 'event')}: open it at "
-        "https://ui.perfetto.dev, or at chrome://tracing",
-    )
-    left = (written.first - written.low) + (written.high - written.last)
-    if left:
-        console.print(
-            f"! {count(left, 'step')} of {written.low} to {written.high} left out: --from {written.last + 1}"
-            " goes on, --steps 0 takes all",
-            style="yellow",
-        )
 
 
 def criteria(verdicts: Sequence[Verdict]) -> ConsoleTable:
