@@ -47,6 +47,7 @@ def from_arrays(
         DataError: what is given is no array of numbers, has a number that is not finite, lengths or shapes
             differ, or a label has no class; with the sample's index.
 
+    >>> import numpy as np
     >>> from_arrays(np.zeros((8, 3)), [0, 1] * 4, test=0.25).train.inputs.dtype
     dtype('float32')
     """
