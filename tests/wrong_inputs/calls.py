@@ -27,7 +27,7 @@ NOT_CALLED = {
         "DeployedNetwork", "Kernel", "LayerKernels", "Estimate",
     },
     "abstract, and so are its subclasses to users": {"Communicator", "Peers", "Policy", "Server"},
-    "an exception": {"D5Error", "OperatorError", "PeerLost", "ValidationError"},
+    "an exception": {*namespaces.table("d5ray.errors")},
     "NumPy's": {
         "bfloat16", "float16", "float32", "float64", "int16", "int32", "int64", "int8", "uint16", "uint32",
         "uint64", "uint8",
