@@ -1,6 +1,5 @@
 """Claims about `accumulate`: a training by pieces is the training by the large batch, with its exchanges"""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,10 @@ from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from tests.agents import agents_in_threads
 from tests.beside_kits import cases_of
+from tests.distributed.in_numpy import flat
 from tests.together import together
+
+pytestmark = pytest.mark.usefixtures("own_home")
 
 Array = np.ndarray[Any, Any]
 DIGITS = d5.datasets.load_dataset("digits")
@@ -32,12 +34,6 @@ RULES: dict[str, tuple[d5.DistributedOptimizer, d5.Topology]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of runs for each test."""
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
-
-
 def experiment(**changes: Any) -> Experiment:
     """A small network on some digits, two epochs each of which ends with a remainder."""
     values: dict[str, Any] = {
@@ -52,12 +48,7 @@ def simulated(wanted: Experiment) -> tuple[Array, int, float]:
     """The parameters of all agents at the end, the steps, and the messages that were sent."""
     with d5.simulate(wanted) as group:
         outcome = group.train(progress=False)
-        found = np.stack(
-            [
-                np.concatenate([each.ravel() for each in group.parameters(rank).values()])
-                for rank in range(len(group.agents))
-            ]
-        )
+        found = np.stack([flat(group, rank) for rank in range(len(group.agents))])
         table = group.metrics()
         sent = pc.sum(table.filter(pc.equal(table["metric"], "messages_sent"))["value"]).as_py()
     return found, outcome.step, sent

@@ -11,17 +11,14 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from tests.agents import agents_in_threads
+from tests.distributed.in_numpy import flat
 from tests.together import together
+
+pytestmark = pytest.mark.usefixtures("own_home")
 
 Array = np.ndarray[Any, Any]
 DIGITS = d5.datasets.load_dataset("digits")
 SEEDS = range(6)
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of runs for each test."""
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
 
 
 def experiment(**changes: Any) -> Experiment:
@@ -31,10 +28,6 @@ def experiment(**changes: Any) -> Experiment:
         "optimizer": d5.optimizers.Momentum(0.05, 0.9), "warmup_steps": 0,
     }  # fmt: skip
     return Experiment.from_values(**(values | changes))
-
-
-def flat(group: Any, rank: int = 0) -> Array:
-    return np.concatenate([each.ravel() for each in group.parameters(rank).values()])
 
 
 def test_accumulation_in_float64_is_exact_to_1e_12() -> None:

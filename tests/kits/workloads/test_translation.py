@@ -19,15 +19,6 @@ from d5ray.recipes import translation
 from d5ray.recipes.engine.recipe import Recipe
 from d5ray.recipes.models import Translator
 
-
-def recipe(overrides: dict[str, Any] | None = None, **fixed: Any) -> Recipe:
-    """The recipe with overrides, and, to be short, with other fixed values."""
-    return Recipe.of(
-        translation.FIXED | fixed, translation.MUTABLE, translation.METRICS,
-        name="translation", overrides=overrides,
-    )  # fmt: skip
-
-
 # -- the data ----------------------------------------------------------------------------------------------
 
 

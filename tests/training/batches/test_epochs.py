@@ -12,8 +12,8 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.recipes.engine.parsing import settings
 from d5ray.training.batches.epochs import Epochs, size_at
-from d5ray.training.samplers.sampler import ShuffleSampler
 from d5ray.training.samplers.shards import Shards
+from tests.training.samplers.test_samplers import SAMPLERS
 
 sizes = st.tuples(st.integers(1, 200), st.integers(1, 5))
 schedules = st.builds(
@@ -56,25 +56,17 @@ def test_epochs_are_cut_as_a_walk_through_them_cuts(size: tuple[int, int], batch
     assert epochs.after(epochs.begin(2), 3) == epochs.begin(5)
 
 
-@given(sizes, schedules, st.integers(0, 60))
-def test_draws_go_on_from_any_step(size: tuple[int, int], batch_size: d5.Schedule, step: int) -> None:
-    """What an agent draws from a step on is a function of the step: exact epochs, fair pieces, weights."""
-    shards = Shards(*size, batch_size, ShuffleSampler(), seed=3)
-    ranks = [list(islice(shards.draws(rank), step + 8)) for rank in range(size[1])]
-    epoch, done = Shards(*size, batch_size, ShuffleSampler(), seed=3).epochs.position(step)
-    again = list(islice(shards.draws(0, epoch), done, done + 8))
-    for found, one in zip(again, ranks[0][step:], strict=True):
+@given(sizes, batch_sizes, st.sampled_from(SAMPLERS), st.integers(0, 3), st.integers(0, 60))
+def test_draws_go_on_from_any_step(
+    size: tuple[int, int], batch_size: Any, sampler: d5.Sampler, first_epoch: int, step: int
+) -> None:
+    """From any step of any epoch on: the same indices, weights and ends as without the stop."""
+    whole, fresh = (Shards(*size, batch_size, sampler, seed=3) for _ in range(2))
+    rank = size[1] - 1
+    expected = islice(whole.draws(rank, first_epoch), step, step + 8)
+    for found, one in zip(islice(fresh.draws(rank, first_epoch, step), 8), expected, strict=True):
         np.testing.assert_array_equal(found.indices, one.indices)
         assert (found.epoch, found.weight, found.ends_epoch) == (one.epoch, one.weight, one.ends_epoch)
-    whole: list[int] = []
-    for draws in zip(*ranks, strict=True):
-        counts = [len(draw.indices) for draw in draws]
-        assert max(counts) - min(counts) <= 1
-        assert sum(draw.weight for draw in draws) == pytest.approx(size[1], rel=1e-12)
-        whole += [int(index) for draw in draws for index in draw.indices]
-        if draws[0].ends_epoch:
-            assert sorted(whole) == list(range(size[0]))
-            whole = []
 
 
 DIGITS = d5.datasets.load_dataset("digits")

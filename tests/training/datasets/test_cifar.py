@@ -161,34 +161,23 @@ def test_the_editions_have_one_fingerprint(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("cifar10", b"", "test_batch.bin: found 0 bytes, expected one or more whole records of 3073 bytes"),
-        (
-            "cifar10",
-            bytes(3072),
-            "test_batch.bin: found 3072 bytes, expected one or more whole records of 3073",
-        ),
-        ("cifar10", bytes(3074), "test_batch.bin: found 3074 bytes"),
-        (
-            "cifar10",
-            bytes(3073) + b"\x0a" + bytes(3072),
-            "test_batch.bin: found label 10 at sample 1, expected 0 to 9",
-        ),
-        (
-            "cifar100",
-            bytes(3073),
-            "test.bin: found 3073 bytes, expected one or more whole records of 3074 bytes",
-        ),
-        ("cifar100", b"\0\x64" + bytes(3072), "test.bin: found label 100 at sample 0, expected 0 to 99"),
+        ("cifar10", b"", "found 0 bytes, expected one or more whole records of 3073 bytes"),
+        ("cifar10", bytes(3072), "found 3072 bytes, expected one or more whole records of 3073"),
+        ("cifar10", bytes(3074), "found 3074 bytes"),
+        ("cifar10", bytes(3073) + b"\x0a" + bytes(3072), "found label 10 at sample 1, expected 0 to 9"),
+        ("cifar100", bytes(3073), "found 3073 bytes, expected one or more whole records of 3074 bytes"),
+        ("cifar100", b"\0\x64" + bytes(3072), "found label 100 at sample 0, expected 0 to 99"),
     ],
 )
 def test_a_binary_file_of_another_length_or_label_is_refused(
     name: str, content: bytes, message: str, tmp_path: Path
 ) -> None:
     """The error names folder and file, what was found, what was expected, and what to do."""
-    write(name, "binary", binary_files(name) | {f"{FILES[name][-1]}.bin": content}, tmp_path, "own")
+    file = f"{FILES[name][-1]}.bin"
+    write(name, "binary", binary_files(name) | {file: content}, tmp_path, "own")
     with pytest.raises(DataError, match=message) as error:
         load_dataset(name, root=tmp_path)
-    assert str(error.value).startswith(f"{tmp_path / name}: ")
+    assert str(error.value).startswith(f"{tmp_path / name}: {file}: found ")
     assert str(error.value).endswith("delete the file and fetch it again")
 
 

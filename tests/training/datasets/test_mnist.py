@@ -67,50 +67,28 @@ def test_files_of_two_folders_are_not_mixed(tmp_path: Path) -> None:
         load_dataset("mnist", root=tmp_path)
 
 
+IMAGES_FILE, LABELS_FILE = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+TESTED = "t10k-labels-idx1-ubyte"
+IMAGES_IDX = idx(IMAGES["train"])
+ENDLESS = struct.pack(">BBBB3I", 0, 0, 8, 3, *[2**32 - 1] * 3)
+
+
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("train-images-idx3-ubyte", b"", "found an empty file, expected 0x00000803"),
-        ("train-images-idx3-ubyte", b"\x89PNG", "found the magic number 0x89504e47, expected 0x00000803"),
-        ("train-images-idx3-ubyte", b"\0\0\x08", "found the magic number 0x000008, expected 0x00000803"),
-        (
-            "train-images-idx3-ubyte",
-            idx(LABELS["train"]),
-            r"axes: 1\), expected 0x00000803 \(IDX, uint8, axes: 3",
-        ),
-        (
-            "train-labels-idx1-ubyte",
-            idx(LABELS["train"], 0x0D),
-            "0x00000d01 .IDX, float32, axes: 1., expected",
-        ),
-        ("train-images-idx3-ubyte", idx(IMAGES["train"])[:9], "found 9 bytes, expected a header of 16 bytes"),
-        (
-            "train-images-idx3-ubyte",
-            idx(IMAGES["train"])[:-1],
-            r"found 3919 bytes after .* 3920 bytes for the shape",
-        ),
-        (
-            "train-images-idx3-ubyte",
-            idx(IMAGES["train"]) + b"\0",
-            "found more bytes after the header, expected 3920",
-        ),
-        (
-            "train-images-idx3-ubyte",
-            idx(IMAGES["train"][:, :20]),
-            "found images of 20 x 28 pixels, expected 28 x 28",
-        ),
-        ("train-images-idx3-ubyte", idx(IMAGES["train"][:0]), r"found the shape \(0, 28, 28\), 0 bytes"),
-        (
-            "train-images-idx3-ubyte",
-            struct.pack(">BBBB3I", 0, 0, 8, 3, *[2**32 - 1] * 3),
-            "in the header, expected 1 to",
-        ),
-        ("train-labels-idx1-ubyte", idx(LABELS["t10k"]), "found 3 labels, expected 5"),
-        (
-            "t10k-labels-idx1-ubyte",
-            idx(np.array([7, 10, 11], np.uint8)),
-            "found label 10 at sample 1, expected 0 to 9",
-        ),
+        (IMAGES_FILE, b"", "found an empty file, expected 0x00000803"),
+        (IMAGES_FILE, b"\x89PNG", "found the magic number 0x89504e47, expected 0x00000803"),
+        (IMAGES_FILE, b"\0\0\x08", "found the magic number 0x000008, expected 0x00000803"),
+        (IMAGES_FILE, idx(LABELS["train"]), r"axes: 1\), expected 0x00000803 \(IDX, uint8, axes: 3"),
+        (LABELS_FILE, idx(LABELS["train"], 0x0D), "0x00000d01 .IDX, float32, axes: 1., expected"),
+        (IMAGES_FILE, IMAGES_IDX[:9], "found 9 bytes, expected a header of 16 bytes"),
+        (IMAGES_FILE, IMAGES_IDX[:-1], r"found 3919 bytes after .* 3920 bytes for the shape"),
+        (IMAGES_FILE, IMAGES_IDX + b"\0", "found more bytes after the header, expected 3920"),
+        (IMAGES_FILE, idx(IMAGES["train"][:, :20]), "found images of 20 x 28 pixels, expected 28 x 28"),
+        (IMAGES_FILE, idx(IMAGES["train"][:0]), r"found the shape \(0, 28, 28\), 0 bytes"),
+        (IMAGES_FILE, ENDLESS, "in the header, expected 1 to"),
+        (LABELS_FILE, idx(LABELS["t10k"]), "found 3 labels, expected 5"),
+        (TESTED, idx(np.array([7, 10, 11], np.uint8)), "found label 10 at sample 1, expected 0 to 9"),
     ],
 )
 def test_a_file_of_another_format_is_refused(file: str, content: bytes, message: str, tmp_path: Path) -> None:

@@ -72,9 +72,18 @@ SAME: dict[str, Callable[..., d5.Dataset]] = {
 }
 
 
+@pytest.mark.parametrize("shares", [{}, {"test": 0.2, "validation": 0.3}], ids=["whole", "shares"])
 @pytest.mark.parametrize("made", SAME.values(), ids=SAME)
-def test_training_is_that_of_the_same_arrays_to_the_last_bit(made: Callable[[], d5.Dataset]) -> None:
-    assert equal(trained(made()), trained(d5.from_arrays(X, Y, classes=3)))
+def test_training_is_that_of_the_same_arrays_to_the_last_bit(
+    made: Callable[..., d5.Dataset], shares: dict[str, Any]
+) -> None:
+    """Also of shares, which are disjoint and complete; none is read before it is needed."""
+    expected, found = d5.from_arrays(X, Y, classes=3, **shares), made(**shares)
+    for part, split in expected.splits.items():
+        at = np.arange(len(split))
+        for one, other in zip(found.splits[part].take(at), split.take(at), strict=True):
+            assert np.array_equal(one, other)
+    assert equal(trained(found), trained(expected))
 
 
 def test_a_fingerprint_says_what_is_read() -> None:
@@ -236,19 +245,6 @@ def test_a_stream_without_end_says_what_it_needs() -> None:
 def test_options_that_make_no_sense_are_refused(given: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         d5.from_torch(given, **options)
-
-
-@pytest.mark.parametrize("made", SAME.values(), ids=SAME)
-def test_shares_are_those_of_the_same_arrays(made: Callable[..., d5.Dataset]) -> None:
-    """Disjoint and complete, and none is read before it is needed."""
-    shares: dict[str, Any] = {"test": 0.2, "validation": 0.3}
-    expected = d5.from_arrays(X, Y, classes=3, **shares)
-    found = made(**shares)
-    for part, split in expected.splits.items():
-        at = np.arange(len(split))
-        for one, other in zip(found.splits[part].take(at), split.take(at), strict=True):
-            assert np.array_equal(one, other)
-    assert equal(trained(found), trained(expected))
 
 
 def test_a_share_reads_no_sample_before_it_is_needed() -> None:

@@ -10,10 +10,10 @@ import torch
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError, DataError
-from d5ray.networks.executors.trees import leaves
 from d5ray.training.batches.loader import Loader, pieces_to_test
 from d5ray.training.samplers.sampler import ShuffleSampler
 from d5ray.training.samplers.shards import Shards
+from tests.training.test_label_trees import parts, rows
 
 RNG = np.random.default_rng(29)
 IDS = RNG.integers(0, 9, (30, 4))
@@ -23,42 +23,55 @@ Y = RNG.integers(0, 3, 30)
 TREE = {"ids": IDS, "more": (WEIGHTS, IMAGE)}
 
 
-def sample(index: int) -> dict[str, Any]:
+LABELS: dict[str, Any] = {
+    "classes": Y, "dictionary": {"boxes": WEIGHTS, "kinds": Y}, "tuple": (WEIGHTS, Y),
+    "nested": {"boxes": (WEIGHTS[:, :1], WEIGHTS[:, 1:]), "kinds": Y},
+}  # fmt: skip
+
+
+def sample(index: int, form: str = "classes") -> dict[str, Any]:
     more = (torch.from_numpy(WEIGHTS[index]), IMAGE[index])
-    return {"ids": torch.from_numpy(IDS[index]), "labels": Y[index], "more": more}
+    return {"ids": torch.from_numpy(IDS[index]), "labels": rows(LABELS[form], index), "more": more}
 
 
 class Stream(torch.utils.data.IterableDataset[Any]):
+    def __init__(self, form: str) -> None:
+        self.form = form
+
     def __iter__(self) -> Iterator[Any]:
-        return map(sample, range(30))
+        return (sample(index, self.form) for index in range(30))
 
 
-DOORS: dict[str, Callable[[], d5.Dataset]] = {
-    "arrays": lambda: d5.from_arrays(TREE, Y),
-    "by number": lambda: d5.from_torch([sample(index) for index in range(30)], classes=3),
-    "named": lambda: d5.from_torch([sample(i) for i in range(30)], inputs=("ids", "more"), classes=3),
-    "iterated": lambda: d5.from_torch(Stream(), classes=3),
-    "streamed": lambda: d5.from_torch(Stream(), classes=3, samples=30),
+def numbered(form: str) -> list[Any]:
+    return [sample(index, form) for index in range(30)]
+
+
+DOORS: dict[str, Callable[[str], d5.Dataset]] = {
+    "arrays": lambda form: d5.from_arrays(TREE, LABELS[form], classes=3),
+    "by number": lambda form: d5.from_torch(numbered(form), classes=3),
+    "named": lambda form: d5.from_torch(numbered(form), inputs=("ids", "more"), classes=3),
+    "iterated": lambda form: d5.from_torch(Stream(form), classes=3),
+    "streamed": lambda form: d5.from_torch(Stream(form), classes=3, samples=30),
 }
 
 
 def same(one: Any, other: Any) -> bool:
-    found, expected = leaves(one), leaves(other)
+    found, expected = parts(one), parts(other)
     return [place for place, _ in found] == [place for place, _ in expected] and all(
         a.dtype == b.dtype and np.array_equal(a, b) for (_, a), (_, b) in zip(found, expected, strict=True)
     )
 
 
-@pytest.mark.parametrize("made", DOORS.values(), ids=DOORS)
-def test_samples_are_trees_as_they_were_given(made: Callable[[], d5.Dataset]) -> None:
-    """Their shape is the tree of shapes; some of them are those rows of every array."""
-    train = made().train
+@pytest.mark.parametrize("form", LABELS)
+@pytest.mark.parametrize("door", DOORS)
+def test_samples_are_trees_as_they_were_given(door: str, form: str) -> None:
+    """Their shape is the tree of shapes; some of them are those rows of every array, and so are labels."""
+    train = DOORS[door](form).train
     shape: Any = train.sample_shape
     assert shape == {"ids": (4,), "more": ((2,), (3, 2, 2))}
     chosen = np.array([2, 7, 7, 29])
     inputs, labels = train.take(chosen)
-    assert same(inputs, {"ids": IDS[chosen], "more": (WEIGHTS[chosen], IMAGE[chosen])})
-    assert np.array_equal(labels, Y[chosen])
+    assert same(inputs, rows(TREE, chosen)) and same(labels, rows(LABELS[form], chosen))
 
 
 @pytest.mark.parametrize("ahead", [0, 2])

@@ -16,15 +16,11 @@ import d5ray as d5
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.training.events.user_records import MEASURED, NOTED
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 RNG = np.random.default_rng(7)
 DATA = d5.from_arrays(RNG.standard_normal((12, 4)).astype(np.float32), RNG.integers(3, size=12), name="tiny")
 ROOT = Path(d5.__file__).parents[1]
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of runs for each test."""
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
 
 
 def experiment(*events: Any) -> d5.Experiment:

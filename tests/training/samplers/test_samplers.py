@@ -3,12 +3,12 @@
 import itertools
 import pickle
 from collections.abc import Callable
-from itertools import islice
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from d5ray.errors import ConfigurationError
@@ -31,22 +31,6 @@ SAMPLERS: tuple[Sampler, ...] = (
     ChoiceSampler(replacement=False),
 )
 
-# (samples, agents, batch size) where something could go wrong; the last step's pieces in the comment
-EDGES = [
-    (1, 1, 1),
-    (1, 8, 32),  # 1, 0, 0, 0, 0, 0, 0, 0
-    (7, 8, 1),  # a remainder smaller than the number of agents
-    (8, 8, 1),  # exactly one step of one sample each
-    (9, 8, 1),  # 1, 0, … in a second step
-    (100, 3, 33),  # 1, 0, 0
-    (101, 3, 33),  # 1, 1, 0
-    (64, 2, 32),  # nothing remains
-    (65, 2, 32),  # 1, 0
-    (5, 2, 100),  # one step, smaller than a batch: 3, 2
-    (1438, 2, 32),  # the digits: 15, 15
-    (1438, 4, 32),
-    (1438, 7, 13),
-]
 sizes = st.tuples(st.integers(1, 400), st.integers(1, 8), st.integers(1, 70))
 
 
@@ -82,20 +66,18 @@ def check_epoch(samples: int, agents: int, batch_size: int, sampler: Sampler, ep
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
-@pytest.mark.parametrize(("samples", "agents", "batch_size"), EDGES)
+@given(sizes, st.integers(0, 1000))
+@example((1, 8, 32), 0)  # the last step's pieces: 1, 0, 0, 0, 0, 0, 0, 0
+@example((7, 8, 1), 1)  # a remainder smaller than the number of agents
+@example((8, 8, 1), 2)  # exactly one step of one sample each
+@example((101, 3, 33), 0)  # 1, 1, 0
+@example((64, 2, 32), 1)  # nothing remains
+@example((5, 2, 100), 2)  # one step, smaller than a batch: 3, 2
+@example((1438, 7, 13), 0)  # the digits
 def test_an_epoch_is_the_data_set_in_fair_pieces(
-    samples: int, agents: int, batch_size: int, sampler: Sampler
+    sampler: Sampler, size: tuple[int, int, int], epoch: int
 ) -> None:
     """All samples once, in the order of the sampler; equal steps; fair pieces; weights that give the mean."""
-    for epoch in range(3):
-        check_epoch(samples, agents, batch_size, sampler, epoch)
-
-
-@given(sizes, st.integers(0, 1000), st.sampled_from(SAMPLERS))
-def test_an_epoch_is_the_data_set_for_any_sizes(
-    size: tuple[int, int, int], epoch: int, sampler: Sampler
-) -> None:
-    """The same for any number of samples, 1 to 8 agents, any batch size, any epoch."""
     check_epoch(*size, sampler, epoch)
 
 
@@ -105,35 +87,13 @@ def test_the_ordered_sampler_is_the_identity() -> None:
         assert OrderedSampler().order(50, epoch=epoch, seed=seed).tolist() == list(range(50))
 
 
-def test_the_shuffle_sampler_repeats_by_seed_and_epoch() -> None:
-    """Equal (seed, epoch) give equal orders; another seed or epoch another one; (1, 2) is not (2, 1)."""
-
-    def order(seed: int, epoch: int) -> tuple[int, ...]:
-        return tuple(ShuffleSampler().order(100, epoch=epoch, seed=seed).tolist())
-
-    drawn = {(seed, epoch): order(seed, epoch) for seed in range(5) for epoch in range(5)}
-    assert len(set(drawn.values())) == 25
-    assert all(order(*key) == value for key, value in drawn.items())
-
-
-def test_the_shuffle_sampler_is_the_documented_generator() -> None:
-    """Numbers to hold on to: a change of generator would change every published run."""
-    expected = np.random.Generator(np.random.PCG64(np.random.SeedSequence([1, 2]))).permutation(10)
-    found = ShuffleSampler().order(10, epoch=2, seed=1)
-    np.testing.assert_array_equal(found, expected)
+@pytest.mark.parametrize(("seed", "epoch"), [(0, 0), (1, 2), (2, 1)])
+def test_the_shuffle_sampler_is_the_documented_generator(seed: int, epoch: int) -> None:
+    """Numbers to hold on to, by (seed, epoch) alone: another generator would change every published run."""
+    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
+    found = ShuffleSampler().order(100, epoch=epoch, seed=seed)
+    np.testing.assert_array_equal(found, rng.permutation(100))
     assert found.dtype == np.int64
-
-
-def test_the_shuffle_sampler_is_fair() -> None:
-    """Over 4,000 epochs every sample stands in every position equally often: χ² within 5 σ of its mean."""
-    samples, epochs = 8, 4000
-    counts = np.zeros((samples, samples))
-    for epoch in range(epochs):
-        counts[np.arange(samples), ShuffleSampler().order(samples, epoch=epoch, seed=3)] += 1
-    expected = epochs / samples
-    chi_squared = ((counts - expected) ** 2 / expected).sum()
-    degrees = (samples - 1) ** 2
-    assert abs(chi_squared - degrees) < 5 * np.sqrt(2 * degrees)
 
 
 def test_samplers_are_equal_by_what_they_are() -> None:
@@ -150,19 +110,6 @@ def test_no_samples_are_refused() -> None:
 
 
 # -- beginning in the middle -----------------------------------------------------------------------------
-
-
-@given(sizes, st.integers(0, 60), st.integers(0, 3), st.sampled_from(range(len(SAMPLERS))))
-def test_beginning_in_the_middle_gives_the_draws_that_would_have_come(
-    size: tuple[int, int, int], step: int, first_epoch: int, which: int
-) -> None:
-    """From any step of any epoch on: the same indices, weights and ends as without the stop."""
-    shards = Shards(*size, SAMPLERS[which], seed=9)
-    rank = size[1] - 1
-    whole = islice(shards.draws(rank, first_epoch), step, step + 5)
-    for found, one in zip(islice(shards.draws(rank, first_epoch, step), 5), whole, strict=True):
-        np.testing.assert_array_equal(found.indices, one.indices)
-        assert (found.epoch, found.weight, found.ends_epoch) == (one.epoch, one.weight, one.ends_epoch)
 
 
 def test_beginning_in_the_middle_draws_no_epoch_that_lies_before() -> None:
@@ -196,8 +143,8 @@ def test_steps_of_the_bucket_sampler_are_of_one_bucket(
     sampler = BucketSampler(lengths, buckets).in_steps(step)
     order = sampler.order(len(lengths), epoch=epoch, seed=2)
     assert sorted(order.tolist()) == list(range(len(lengths)))
-    width = (max(lengths) - min(lengths) + 1) / buckets
-    bucket = np.floor((np.array(lengths) - min(lengths)) / width).astype(int)  # each of equal width
+    width = Fraction(max(lengths) - min(lengths) + 1, buckets)  # of each bucket
+    bucket = np.array([(length - min(lengths)) // width for length in lengths])
     np.testing.assert_array_equal(sampler.bucket_of(np.array(lengths)), bucket)
     full = bucket[order[: len(order) // step * step]].reshape(-1, step)
     pure = (full == full[:, :1]).all(axis=1).sum()
