@@ -111,6 +111,13 @@ def test_what_json_cannot_say_is_said_in_json(value: object, expected: object) -
     assert json.loads(json.dumps(canonical(value), allow_nan=False)) == expected
 
 
+def test_what_holds_itself_is_said_by_how_far_up_it_stands() -> None:
+    """Wherever all of it stands: equal meaning."""
+    held: list[Any] = []
+    held.append([held])
+    assert canonical(held) == [[{"cycle": 2}]] and canonical({"a": held}) == {"a": [[{"cycle": 2}]]}
+
+
 DIFFERENT: list[tuple[object, object]] = [
     (1, 2),
     (1, 1.5),
