@@ -411,3 +411,12 @@ def test_what_the_network_holds_is_read_there() -> None:
     context = NodeContext(Node("Reshape", ("x", "shape"), ("y",)), constants={1: np.array([3, -1])})
     (found,) = OPERATORS["Reshape"].forward(np, context, [np.zeros((2, 6)), OnDevice()])
     assert found.shape == (3, 4)
+
+
+def test_the_nearest_element_is_the_same_a_little_beside() -> None:
+    """GridSample's image gets the gradients of what is taken from it, and the places get zeros."""
+    image, places = np.arange(3.0).reshape(1, 1, 3), np.array([-0.7, -0.6, 0.1]).reshape(1, 3, 1)
+    found = RUNS["numpy"](Row("GridSample", (image, places), {"mode": "nearest"}).context, [image, places])
+    of_image, of_places = found.gradients
+    assert of_image is not None and of_places is not None and not of_places.any()
+    assert (of_image == 0).ravel().tolist() == [False, False, True]

@@ -42,6 +42,9 @@ def test_blocks_are_let_go_behind_the_last_reader() -> None:
     assert feed.pieces("a", 1, 0, 12) == [("block 0", 0, 4), ("block 1", 0, 4), ("block 3", 0, 4)]
     feed.pieces("b", 1, 8, 12)
     assert bundles.runs == 3
+    for epoch in (2, 3):  # the other one has ended
+        feed.pieces("b", epoch, 0, 12)
+    assert feed.kept == 3 and bundles.runs == 5
 
 
 def test_all_who_ask_hear_what_ended_an_epoch() -> None:
