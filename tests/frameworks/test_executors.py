@@ -10,6 +10,7 @@ import pytest
 import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks import executor_by_name
+from d5ray.frameworks.initial_values import trainable_network
 from d5ray.frameworks.torch.build import chain, seeded
 from d5ray.networks.executors.evaluation import LABELS_AT_ONCE
 from d5ray.networks.executors.executor import Executor
@@ -231,3 +232,11 @@ def test_a_models_first_parameters_follow_from_the_seed(kind: str) -> None:
     np.testing.assert_array_equal(numbers(first.parameters), numbers(again.parameters))
     assert [slot.name for slot in first.slots] == [slot.name for slot in again.slots]
     assert (numbers(first.parameters) != numbers(other.parameters)).any()
+
+
+def test_a_module_as_a_network_begins_as_under_pytorch_with_the_same_seed() -> None:
+    plain = made("PyTorch, a module", seed=4)
+    found = trainable_network(module(0.0), {}, SHAPE, 10, LOSS, seed=4).network.parameters
+    for slot in plain.slots:
+        values = numbers(plain.parameters)[slot.offset : slot.offset + slot.size]
+        np.testing.assert_array_equal(found[slot.name].ravel(), values)
