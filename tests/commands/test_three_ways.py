@@ -33,6 +33,10 @@ def test_the_main_job_passes_and_its_tables_hold_what_the_verdict_says(by_name: 
     assert accuracy["value"] >= 0.97 and accuracy["verdict"] == "PASS"
     assert 0 < step_time["value"] <= 0.05 and step_time["verdict"] == "PASS"
     assert step_time["high"] is not None or step_time["reason"].startswith("decided by its margin")
+    startup, rest = result["startup_seconds"], "  of which neither ray.init nor framework import"
+    others = startup["ray.init"] + startup["  of which framework import"]
+    assert 0 < startup["interpreter and imports"] < startup[rest]
+    assert startup[rest] == pytest.approx(startup["the command to its first step"] - others)
     run = Run.find(str(result["run"]))
     epochs, agents = 60, 2
     steps = epochs * -(-1438 // (64 * agents))

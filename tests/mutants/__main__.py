@@ -1,12 +1,13 @@
 """`make mutants`: how many of 300 small changes of the core its tests notice, by room
 
-    python -m tests.mutants [--seconds S] [--new | --again]
+    python -m tests.mutants [--seconds S] [--new | --again] [--of PATH] [--first TEST ...]
 
 The mutants are drawn by a seed from a commit: that of the newest `COMMIT.jsonl` here until all are tried,
 with `--new` the one that is checked out. `--again` looks in the one that is checked out for the same ones, in
 a record beside: first for what was noticed, then for what was not tried, then for what has survived, which is
 taken to survive until then. Each runs in a copy of the commit, with those tests first that are likeliest to
-notice. What came of each is a line of the file, of which the last counts, so that a run may end at any time;
+notice, for 25 s; others may notice what survives: try `--of d5ray/agent/ --first tests/test_late.py`.
+What came of each is a line of the file, of which the last counts, so that a run may end at any time;
 `table.md` sums up. Who finds that a survivor does the same as the program writes "equivalent" into its line.
 """
 
@@ -105,18 +106,22 @@ class Trials:
             found |= {module for module, name in self.house.public if name in said}
         return found & self.house.modules.keys()
 
-    def left(self) -> Iterator[tuple[str, Mutant]]:
-        """The mutants of which nothing came here yet, each after its room; at last who survived before."""
+    def left(self, *, survivors: bool = False) -> Iterator[tuple[str, Mutant]]:
+        """The mutants of which nothing came here yet, each after its room; at last who survived before.
+
+        survivors: those, too, that survived here.
+        """
         nothing, seen = {"outcome": "", "by": ""}, last(self.lines)
-        for came in (("", ""), ("cut off", ""), ("survived", BEFORE)):
+        own = [("survived", "")] if survivors else []
+        for came in (("", ""), ("cut off", ""), ("survived", BEFORE), *own):
             for _, room, mutant in self.mutants:
                 line = seen.get(mutant.key, nothing)
                 if (line["outcome"], line["by"]) == came:
                     yield room, mutant
 
-    def attempt(self, room: str, mutant: Mutant, until: float) -> Outcome:
-        """Try a mutant and note what came of it."""
-        before, tests = self.house.texts[mutant.file], self._tests(mutant.file)
+    def attempt(self, room: str, mutant: Mutant, until: float, first: Sequence[str] = ()) -> Outcome:
+        """Try a mutant, with these tests before others, and note what came of it."""
+        before, tests = self.house.texts[mutant.file], [*first, *self._tests(mutant.file)]
         path, begin = self.tree / mutant.file, time.monotonic()
         while True:
             path.write_text(mutant.of(before), "utf-8")
@@ -216,6 +221,8 @@ def main() -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--new", action="store_true", help="of the commit that is checked out")
     which.add_argument("--again", action="store_true", help="the same ones, where that commit still has them")
+    parser.add_argument("--of", default="", help="how the paths of files begin whose mutants are tried")
+    parser.add_argument("--first", nargs="+", default=(), metavar="TEST", help="tests that run before others")
     options, until = parser.parse_args(), time.monotonic()
     until += options.seconds
     records = sorted(
@@ -230,8 +237,11 @@ def main() -> None:
     trials = Trials(chosen, before)
     for library in LIBRARIES:
         importlib.import_module(library)
-    for room, mutant in trials.left():
-        print(room, mutant.file, mutant.line, *trials.attempt(room, mutant, until), flush=True)  # noqa: T201
+    for room, mutant in trials.left(survivors=bool(options.first)):
+        if not mutant.file.startswith(options.of):
+            continue
+        outcome = trials.attempt(room, mutant, until, options.first)
+        print(room, mutant.file, mutant.line, *outcome, flush=True)  # noqa: T201
         if time.monotonic() > until:
             break
     (FOLDER / "table.md").write_text("\n".join(table(records)) + "\n", "utf-8")
