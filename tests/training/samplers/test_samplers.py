@@ -224,13 +224,15 @@ def test_weighted_draws_without_replacement_are_successive_draws() -> None:
 
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(0, 9))
 def test_without_replacement_none_comes_twice(samples: int, wanted: int, epoch: int) -> None:
-    """As many as are asked for, all different; more than there are is refused."""
+    """As many as are asked for, all different, as a shuffled epoch begins; more than there are is refused."""
     sampler = ChoiceSampler(replacement=False, samples=wanted)
     if wanted > samples:
         with pytest.raises(ConfigurationError, match=f"asks for {wanted} samples .* there are {samples}: "):
             Shards(samples, 2, 3, sampler, seed=1)
         return
-    assert len(set(sampler.order(samples, epoch=epoch, seed=1).tolist())) == wanted
+    drawn = sampler.order(samples, epoch=epoch, seed=1).tolist()
+    assert len(set(drawn)) == wanted
+    assert drawn == ShuffleSampler().order(samples, epoch=epoch, seed=1)[:wanted].tolist()
 
 
 @given(st.integers(1, 500), st.integers(1, 40), st.integers(1, 6), st.integers(0, 9))
