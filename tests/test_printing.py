@@ -124,6 +124,15 @@ class Terminal(io.StringIO):
         return True
 
 
+def test_bytes_on_a_terminal_show_every_character() -> None:
+    """Also of a letter that comes in two pieces."""
+    with contextlib.redirect_stdout(Terminal()) as terminal:
+        shown = console.data()
+        for piece in (b"\xc3", b"\xa4\x1b[1m\xff"):
+            shown.write(piece)
+    assert terminal.getvalue() == visible("ä\x1b[1m\\xff")
+
+
 def seen(*arguments: str) -> str:
     """What a command prints on a terminal; only a `D5Error` may end it. Every control in it is a colour."""
     terminal = Terminal()
