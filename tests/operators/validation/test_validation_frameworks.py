@@ -108,6 +108,8 @@ def test_tensorflow_is_differentiated_by_a_tape() -> None:
         d5.operators.check_gradient(wrong, [x])
     assert d5.operators.check_forward(tf.nn.relu, [x], lambda x: np.maximum(x, 0)).passed
     assert d5.operators.check_repeatability(tf.nn.relu, [x], runs=3).bitwise
+    (found,) = class_named("tensorflow").on("cpu").outputs(tf.nn.relu, [x])
+    np.testing.assert_array_equal(found, np.maximum(x, 0))
 
 
 def test_jax_is_differentiated_by_its_vector_jacobian_products() -> None:
