@@ -299,6 +299,14 @@ def test_many_kinks_do_not_hide_the_slope_along_a_direction() -> None:
         d5.operators.check_gradient(Elementwise(relu.function, lambda x: (x > 0.001).astype(x.dtype)), [x])
 
 
+def test_the_step_along_a_direction_is_the_one_with_the_least_error_and_rounding() -> None:
+    """A sine of 5,000 elements is differentiated to nine digits, which a smaller step would not be."""
+    x = [np.random.default_rng(0).standard_normal(5000)]
+    assert d5.operators.check_gradient(Elementwise(np.sin, np.cos), x, tolerance=1e-10).passed
+    with pytest.raises(ValidationError, match="WRONG"):
+        d5.operators.check_gradient(Elementwise(np.sin, lambda x: (1 + 1e-8) * np.cos(x)), x, tolerance=1e-10)
+
+
 class Scale(ArrayOperator):
     """The first input times the number in the second, as the catalogue has operators; the mask is kept."""
 
