@@ -33,7 +33,8 @@ def convergence_curve(run: RunTables, metric: str = "test_accuracy") -> pa.Table
 
     run: the tables of one run, or of several together. The value is the worst rank's, and of a metric of
     steps, such as "loss", the mean over the ranks at every step. The time is the largest of the ranks' sums
-    of step times, warm-up included: what a stopwatch shows that stands still during evaluations.
+    of step times, warm-up included: what a stopwatch shows that stands still during evaluations. It is NaN
+    where no step time was recorded, and in a run that was resumed: its first steps are another run's.
     """
     check_kind("run", run, Mapping, "the tables of a run, such as Run('last').tables()")
     check_kind("metric", metric, str, "the name of a metric")
@@ -98,6 +99,9 @@ class ToAccuracy(Metric, ABC):
             curve = convergence_curve(run)
         if not curve.num_rows:
             return Estimate(None, reason=Rows(run, "test_accuracy", "test").why_none("test_accuracy"))
+        if resumed := [step for step in _first_steps(Rows(run, "step_time")).values() if step > 0]:
+            told = f"unavailable: a run was resumed at step {resumed[0]}, and the steps before are another run's"
+            return Estimate(None, reason=told)
         names = curve["run_id"].to_numpy(zero_copy_only=False)
         accuracy, marks = curve["value"].to_numpy(), self.mark(curve)
         if np.isnan(marks).any():
@@ -155,10 +159,12 @@ class StepsToAccuracy(ToAccuracy):
 
 
 def _training_seconds(run: RunTables, values: Rows) -> Floats:
-    """The sum of its rank's step times up to every row; NaN where there are none."""
+    """The sum of its rank's step times up to every row; NaN where there are none, and in a resumed run."""
     times = Rows(run, "step_time")
     found = np.full(len(values), math.nan)
-    for number in np.unique(values.run):
+    for number, first in _first_steps(times).items():
+        if first > 0:
+            continue
         for rank in np.unique(values.rank[values.run == number]):
             own = (times.run == number) & (times.rank == rank)
             ends = times.wall[own]
@@ -167,6 +173,11 @@ def _training_seconds(run: RunTables, values: Rows) -> Floats:
             of = (values.run == number) & (values.rank == rank)
             found[of] = sums[np.searchsorted(ends[order], values.wall[of], side="right")]
     return found
+
+
+def _first_steps(times: Rows) -> dict[int, int]:
+    """The first step of each run, by its number: more than 0 where it was resumed."""
+    return {int(number): int(times.step[times.run == number].min()) for number in np.unique(times.run)}
 
 
 def _worst(metric: str) -> Callable[[Floats], np.floating]:

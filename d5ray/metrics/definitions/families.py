@@ -6,7 +6,15 @@ from typing import ClassVar, Final, final
 import numpy as np
 
 from d5ray.metrics.judge.criteria import Metric, RunTables
-from d5ray.metrics.statistics.estimates import Floats, Integers, Rows, of_each_run, over_steps, side_by_side
+from d5ray.metrics.statistics.estimates import (
+    Floats,
+    Integers,
+    Rows,
+    last_of_each,
+    of_each_run,
+    over_steps,
+    side_by_side,
+)
 from d5ray.metrics.statistics.intervals import Estimate
 from d5ray.metrics.statistics.time_series import Quantile, Quotient
 
@@ -127,5 +135,18 @@ class RateOfSteps(Metric, ABC):
 
 
 def evaluation_of(rows: Rows) -> Integers:
-    """The evaluation that each row belongs to: its epoch, or its step where it has no epoch."""
-    return np.where(rows.epoch >= 0, rows.epoch, rows.step)
+    """The evaluation that each row belongs to, numbered in their order: its epoch's, or that after its step.
+
+    Each call of `train` ends with an evaluation, also within an epoch: where a rank has several of an epoch,
+    those after the same step are one. A row without an epoch belongs to its step.
+    """
+    epoch = np.where(rows.epoch >= 0, rows.epoch, rows.step)
+    each = last_of_each(rows.run, epoch, rows.rank, rows.step)
+    keys = np.stack([rows.run[each], epoch[each], rows.rank[each]])
+    again = np.flatnonzero((keys[:, 1:] == keys[:, :-1]).all(axis=0))
+    if not len(again):
+        return epoch
+    number = np.unique([rows.run, epoch], axis=1, return_inverse=True)[1]
+    several = np.isin(number, number[each[again]])
+    found: Integers = np.unique([epoch, np.where(several, rows.step, -1)], axis=1, return_inverse=True)[1]
+    return found
