@@ -100,8 +100,8 @@ class ToAccuracy(Metric, ABC):
         if not curve.num_rows:
             return Estimate(None, reason=Rows(run, "test_accuracy", "test").why_none("test_accuracy"))
         if resumed := [step for step in _first_steps(Rows(run, "step_time")).values() if step > 0]:
-            told = f"unavailable: a run was resumed at step {resumed[0]}, and the steps before are another run's"
-            return Estimate(None, reason=told)
+            told = f"a run was resumed at step {resumed[0]}, and the steps before are another run's"
+            return Estimate(None, reason=f"unavailable: {told}")
         names = curve["run_id"].to_numpy(zero_copy_only=False)
         accuracy, marks = curve["value"].to_numpy(), self.mark(curve)
         if np.isnan(marks).any():

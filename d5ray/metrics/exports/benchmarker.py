@@ -14,9 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from d5ray.metrics.definitions.catalogue import SamplesSeen, StepTime, Throughput
 from d5ray.metrics.exports.benchmarker_schema import FRAMEWORKS, full_name, platform_of, surroundings
 from d5ray.metrics.exports.exporter import WholeExporter
 from d5ray.metrics.record.reader import Run
+from d5ray.metrics.statistics.estimates import Rows
 from d5ray.names.kits import parts
 
 
@@ -74,7 +76,7 @@ def benchmarked(run: Run) -> dict[str, Any]:
             "gflop_measured": None,
         },
         "mode": "training",
-        "batch_size": size * row["agents"] if size is not None and row["agents"] is not None else None,
+        "batch_size": size * _replicas(job, row) if size is not None and row["agents"] is not None else None,
         "batch_size_per_device": size,
         "nb_epoch": job.get("epochs"),
         **surroundings(row, platform, gpus),
@@ -89,30 +91,34 @@ def _times(samples: pa.Table, row: dict[str, Any], job: dict[str, Any]) -> dict[
     """The counts and times; null where the run recorded no steps of agents."""
     names = ("time_total", "time_epoch", "time_batch", "time_sample", "samples_per_second")
     times: dict[str, Any] = dict.fromkeys(("cnt_samples", "cnt_batches_per_epoch", *names))
-    samples = samples.filter(pc.and_(pc.equal(samples["scope"], "agent"), pc.is_valid(samples["value"])))
-    steps = samples.filter(pc.equal(samples["metric"], "step_time"))
-    seen = samples.filter(pc.equal(samples["metric"], "samples"))
-    if not steps.num_rows:
+    of_agents = {"samples": samples.filter(pc.equal(samples["scope"], "agent"))}
+    steps, seen = Rows(of_agents, StepTime.name), Rows(of_agents, SamplesSeen.name)
+    if not len(steps):
         return times
-    epochs = pc.max(steps["epoch"]).as_py()
-    if epochs or (row["status"] == "completed" and job.get("epochs") == 1):  # the first one is complete
-        first = seen.filter(pc.equal(seen["epoch"], 0))
-        times["cnt_samples"] = int(pc.sum(first["value"]).as_py() or 0)
-        times["cnt_batches_per_epoch"] = len(first["step"].unique())
-    measured = steps.filter(pc.not_equal(steps["phase"], "warmup"))
-    if not measured.num_rows:
+    begun = int(steps.epoch.min()) + (steps.step.min() > 0)  # the first epoch that a resumed run has whole
+    ended = row["status"] == "completed" and not row["stop_reason"] and job.get("epochs") == begun + 1
+    if begun < steps.epoch.max() or (begun == steps.epoch.max() and ended):
+        _, step, together = seen.per(seen.step, np.add)
+        own = np.isin(step, seen.step[seen.epoch == begun])
+        times["cnt_samples"] = int(together[own].sum())
+        times["cnt_batches_per_epoch"] = int(own.sum())
+    measured = Rows(of_agents, StepTime.name, "train")
+    if not len(measured):
         return times
-    slowest = measured.group_by(["step"]).aggregate([("value", "max")])["value_max"].to_numpy()
+    _, _, slowest = measured.per(measured.step, np.maximum)
     total, batch = float(np.sum(slowest)), float(np.mean(slowest))
-    worked = seen.filter(pc.not_equal(seen["phase"], "warmup"))
     times |= {"time_total": total, "time_batch": batch}
     if size := _step_batch_size(job):
-        times["time_sample"] = batch / (size * row["agents"])
+        times["time_sample"] = batch / (size * _replicas(job, row))
     if times["cnt_batches_per_epoch"]:
         times["time_epoch"] = batch * times["cnt_batches_per_epoch"]
-    if total > 0:
-        times["samples_per_second"] = float(pc.sum(worked["value"]).as_py() or 0) / total
+    times["samples_per_second"] = Throughput().estimate(of_agents).value
     return times
+
+
+def _replicas(job: dict[str, Any], row: dict[str, Any]) -> int:
+    """The agents, or the replicas of a mesh: as many batches are in a step."""
+    return int((job.get("mesh") or {}).get("replicas") or row["agents"])
 
 
 def _step_batch_size(job: dict[str, Any]) -> int | None:

@@ -4,8 +4,10 @@ import json
 import math
 import sys
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +18,7 @@ import pytest
 
 import d5ray as d5
 from d5ray.errors import ConfigurationError
+from d5ray.metrics.exports.benchmarker import benchmarked
 from d5ray.metrics.exports.catalogue import FORMATS, export, export_all
 from d5ray.metrics.exports.exporter import WholeExporter, needed
 from d5ray.metrics.judge.run_series import RunSeries
@@ -23,6 +26,7 @@ from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import RunWriter
 from tests.conftest import d5ray, python
+from tests.metrics.statistics.test_estimates import row
 
 ODD = (1.0, math.nan, math.inf, -math.inf, None, 0.1, 0.1)
 
@@ -136,6 +140,39 @@ def test_benchmarker_of_a_run_without_steps(odd: Run, tmp_path: Path) -> None:
     found = json.loads(export(odd, "benchmarker", tmp_path / "b.json").read_text())
     assert set(found) == SCHEMA
     assert {found[key] for key in SCHEMA if key.startswith("time")} == {None}
+
+
+def test_benchmarker_counts_an_epoch_that_the_run_has_whole(tmp_path: Path) -> None:
+    """A mesh of 2 × 2 agents resumed at the third of four steps; one of its stages did a step a second time.
+
+    A replica has 10 samples in a step and 6 in an epoch's last, counted by its first agent.
+    """
+    job = {"epochs": 3, "batch_size": 10, "mesh": {"replicas": 2, "stages": 2}}
+    seconds = np.random.default_rng(1).lognormal(size=(12, 4))
+    rows, numbers = [], defaultdict[tuple[int, int], Iterator[int]](count)
+    for step, rank, attempt in [*((s, r, 0) for s in range(2, 12) for r in range(4)), (5, 0, 1)]:
+        seconds[step, rank] += 10.0 * attempt  # the second time it took longer
+        values = {"step_time": seconds[step, rank]}
+        values |= {"samples": 6.0 if step % 4 == 3 else 10.0} if rank % 2 == 0 else {}
+        place = {"run_id": "resumed", "rank": rank, "step": step, "epoch": step // 4, "attempt": attempt}
+        rows += [row(m, v, seq=next(numbers[rank, attempt]), **place) for m, v in values.items()]
+    found = []
+    for steps, reason in ((12, None), (8, "stopped")):
+        writer = RunWriter(tmp_path / str(steps), "resumed")
+        told = {"agents": 4, "status": "completed", "stop_reason": reason, "experiment": json.dumps(job)}
+        writer.open(told | {"recipe": "planted", "host": "n"})
+        kept = [each for each in rows if each["step"] < steps]
+        writer.append(table_of("samples", kept).combine_chunks().to_batches()[0])
+        writer.close()
+        found.append(benchmarked(Run(writer.folder)))
+    whole, stopped = found
+    slowest = seconds[2:].max(axis=1)
+    assert (whole["problem"]["cnt_samples"], whole["problem"]["cnt_batches_per_epoch"]) == (2 * 36, 4)
+    assert (whole["batch_size"], whole["batch_size_per_device"]) == (20, 10)
+    assert whole["time_sample"] == pytest.approx(slowest.mean() / 20)
+    assert whole["time_epoch"] == pytest.approx(4 * slowest.mean())
+    assert whole["samples_per_second"] == pytest.approx(2 * (16 + 36 + 36) / slowest.sum())
+    assert stopped["problem"]["cnt_samples"] is stopped["time_epoch"] is None  # its epoch may lack an end
 
 
 # -- the stores of other programs ----------------------------------------------------------------------------
