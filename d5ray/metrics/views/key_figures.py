@@ -11,8 +11,8 @@ def figures(view: RunView) -> dict[str, Any]:
 
     seconds: from the first row to the last. loss: the mean over agents at their last steps. test_accuracy,
     validation_accuracy: the worst agent's at the last evaluation. step_time: the median over steps and
-    agents, warm-up left out. samples_per_second: over the whole time of the training. bytes_sent: by all
-    agents.
+    agents, warm-up left out. samples_per_second: from the begin of the first step to the end of the last.
+    bytes_sent: by all agents.
     """
     row = view.row
     steps = extent(view, "step_time")
@@ -25,9 +25,10 @@ def figures(view: RunView) -> dict[str, Any]:
         "WHERE metric = 'step_time' AND phase <> 'warmup' AND value IS NOT NULL"
     )
     sent = view.one("SELECT sum(value) AS value FROM samples WHERE metric = 'bytes_sent'")
-    work = view.one(
-        "SELECT sum(value) AS amount, (max(epoch_ns(t_wall)) - min(epoch_ns(t_wall))) / 1e9 AS seconds "
-        "FROM samples WHERE metric = 'samples'"
+    rate = view.one(
+        "SELECT sum(value) FILTER (metric = 'samples') * 1e9 / nullif(max(epoch_ns(t_wall)) - "
+        "min(epoch_ns(t_wall) - CAST(value * 1e9 AS BIGINT)) FILTER (metric = 'step_time'), 0) AS value "
+        "FROM samples WHERE metric IN ('samples', 'step_time')"
     )
     whole = view.one(
         "SELECT count(*) AS rows, (max(epoch_ns(t_wall)) - $origin) / 1e9 AS seconds FROM samples",
@@ -42,7 +43,7 @@ def figures(view: RunView) -> dict[str, Any]:
         "loss": last.get("loss"),
         **{metric: _worst(view, metric) for metric in ("test_accuracy", "validation_accuracy")},
         "step_time": median.get("value"),
-        "samples_per_second": work["amount"] / work["seconds"] if work.get("seconds") else None,
+        "samples_per_second": rate.get("value"),
         "bytes_sent": sent.get("value"),
     }
 

@@ -394,7 +394,7 @@ def test_the_verdict_so_far_is_that_of_the_rows(simulated: dict[str, Run]) -> No
 
 
 def test_figures_are_those_of_the_tables(simulated: dict[str, Run]) -> None:
-    """Loss, accuracy, step time, bytes and rows against NumPy on the tables."""
+    """Loss, accuracy, step time, bytes, rate and rows against NumPy on the tables."""
     run = simulated["allreduce"]
     samples = run.tables()["samples"]
     with RunView(run) as view:
@@ -410,6 +410,10 @@ def test_figures_are_those_of_the_tables(simulated: dict[str, Run]) -> None:
     assert found["bytes_sent"] == value["bytes_sent"]["value"].to_numpy().sum()
     assert found["test_accuracy"] == metric_named("test_accuracy").estimate(run.tables()).value
     assert (found["steps"], found["rows"]) == (70, samples.num_rows)
+    ended = value["step_time"]["t_wall"].cast(pa.int64()).to_numpy()
+    seconds = (ended.max() - (ended - 1e9 * value["step_time"]["value"].to_numpy()).min()) / 1e9
+    work = samples.filter(pc.equal(samples["metric"], "samples"))["value"].to_numpy().sum()
+    assert found["samples_per_second"] == pytest.approx(work / seconds, rel=1e-6)
 
 
 def test_failures_stand_out_among_events(fed: Callable[..., Fed]) -> None:
