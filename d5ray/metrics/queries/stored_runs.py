@@ -129,8 +129,9 @@ class _StoredRun:
     @property
     def notes(self) -> list[str]:
         found = list(self._unread.values())
-        if "runs.parquet" not in self._there:
-            found.append(f"{self._folder} has no runs.parquet: it is only partly there")
+        for name in ("runs", *LARGE):
+            if not {f"{name}.parquet", f"{name}.arrows"} & self._there.keys():
+                found.append(f"{self._folder} has no {name}.parquet: it is only partly there")
         found += [note for stream in self._growing.values() if (note := stream.note)]
         return found
 
