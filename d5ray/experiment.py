@@ -177,7 +177,7 @@ class Experiment:
 
     The agents:
 
-    servers        the number of parameter servers, or `Servers`, if the distributed optimizer uses them
+    servers        the parameter servers, such as `Servers(shards=2)`, if the distributed optimizer uses them
     communicator   the backend; 'auto' chooses by the agents' nodes and devices
     encryption     whether messages to other machines are sent under TLS; False: plainly
     threads        of the framework, per agent
