@@ -253,6 +253,23 @@ def test_what_may_not_be_read_breaks_no_rule(closed: str, tmp_path: Path) -> Non
     assert f"{place} may not be read by this user" in told
 
 
+@pytest.mark.full
+@pytest.mark.skipif(not os.getuid() and shutil.which("setpriv") is None, reason="root may read everything")
+def test_a_run_that_another_user_has_closed_hides_no_other(tmp_path: Path) -> None:
+    """Several users have one D5RAY_HOME: a run is shown beside one of its recipe that may not be read."""
+    for seed in (1, 2):
+        finished(tmp_path / "runs", f"small-{seed}", seed=seed, verdict="PASS")
+    closed = tmp_path / "runs" / "small-2"
+    closed.chmod(0)
+    try:
+        shown = without_rights("show", "small-1", home=tmp_path)
+        newest = without_rights("show", "last", home=tmp_path)
+    finally:
+        closed.chmod(0o700)
+    assert (shown.returncode, shown.stderr) == (newest.returncode, newest.stderr) == (0, "")
+    assert "small-1" in shown.stdout and shown.stdout == newest.stdout
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 @pytest.mark.parametrize("name", ["samples.parquet", "samples.arrows", "runs.parquet"])
 def test_a_pipe_or_folder_in_the_place_of_a_table_is_an_error(

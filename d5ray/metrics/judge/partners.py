@@ -42,7 +42,7 @@ def siblings(run: Run) -> list[dict[str, Any]]:
     named = sorted(folder.parent.glob(f"{glob.escape(str(row['recipe'] or folder.name))}-*"))[-MOST_SIBLINGS:]
     found = []
     for each in named:
-        with contextlib.suppress(StorageError):  # of another version, or broken
+        with contextlib.suppress(StorageError, PermissionError):  # of another version or user, or broken
             if each != folder and (each / "runs.parquet").is_file():
                 found.append(Run(each).row)
     return [other for other in found if other["recipe"] == row["recipe"]]
