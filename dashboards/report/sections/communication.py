@@ -10,6 +10,7 @@ from d5ray.dashboards.report.document import Block, Figure, Note, ReportTable, S
 from d5ray.dashboards.report.formats import figure_style
 from d5ray.dashboards.report.subject import Setting, Subject
 from d5ray.metrics.definitions.catalogue import BytesSent, ExchangeTime, MessagesSent, PredictedExchangeTime
+from d5ray.metrics.statistics.estimates import Rows
 from d5ray.names.kits import parts
 
 if TYPE_CHECKING:
@@ -142,10 +143,9 @@ def _traffic(settings: Sequence[Setting]) -> ReportTable:
     for setting in settings:
         sent, messages = setting.estimate(BytesSent()), setting.estimate(MessagesSent())
         if sent.value:
-            steps = max(member.row["steps"] or 0 for member in setting.members)
-            each = "–" if not steps else size(sent.value / steps)
+            steps = len(np.unique(Rows(setting.tables([BytesSent.name]), BytesSent.name).step))
             count = "–" if messages.value is None else f"{messages.value:,.0f}"
             exchange = told(setting.estimate(ExchangeTime()), "s")
-            rows.append((setting.label, size(sent.value), each, count, exchange))
+            rows.append((setting.label, size(sent.value), size(sent.value / steps), count, exchange))
     header = ("setting", "sent by an agent", "a step", "messages", "median exchange of a step, 95 % interval")
     return ReportTable("Traffic of the agent that sent most", header, rows, frozenset({1, 2, 3, 4}))

@@ -237,6 +237,26 @@ def test_traffic_is_that_of_the_agent_that_sent_most(subject: Subject) -> None:
     assert "d5ray doctor --network" in section.blocks[0].text  # type: ignore[union-attr]
 
 
+def test_traffic_of_a_step_is_over_the_steps_of_the_run_itself(tmp_path: Path) -> None:
+    """A run that was resumed at step 40 did 20 steps of 1 and 3 kB, and not 60."""
+    writer = RunWriter(tmp_path, "resumed")
+    writer.open({"agents": 2, "steps": 60, "recipe": "r", "started": datetime.now(UTC)})
+    for rank, size in enumerate((1e3, 3e3)):
+        recorder = Recorder(run_id="resumed", agent=f"a{rank}", rank=rank, node="n", send=writer.append)
+        for step in range(40, 60):
+            recorder.record("bytes_sent", size, step=step)
+        recorder.flush()
+    writer.close()
+    found = subject_of([str(tmp_path / "resumed")])
+    try:
+        section = communication.section(found)
+        assert section is not None
+        (row,) = map(plain, section.blocks[-1].rows)  # type: ignore[union-attr]
+    finally:
+        found.close()
+    assert row[1:3] == ["60 kB", "3 kB"]
+
+
 def test_predictions_stand_beside_medians_and_quartiles(tmp_path: Path) -> None:
     """Of each agent, warm-up left out; checked with NumPy."""
     rng = np.random.default_rng(1)
