@@ -99,6 +99,39 @@ def test_an_accuracy_is_reached_on_the_validation_split() -> None:
     ]
 
 
+def test_each_call_of_train_ends_with_an_evaluation_that_counts() -> None:
+    """Also within one epoch: of three calls the second meets the accuracy, after 7 + 7 steps."""
+    experiment = d5.Experiment("mlp", PLAIN, d5.optimizers.Momentum(0.1, 0.9), agents=2, batch_size=24)
+    with d5.simulate(experiment, compute=d5.simulation.LogNormalTime(1e-3)) as group:
+        for _ in range(3):
+            group.train(7)
+        tables = group.tables()
+    steps, accuracies = zip(*rows(tables, "test_accuracy"), strict=True)
+    curve = d5.metrics.convergence_curve(tables)
+    assert (steps, accuracies) == ((6, 13, 20), tuple(curve["value"].to_pylist()))
+    assert accuracies[0] < (target := accuracies[1])
+    assert d5.metrics.StepsToAccuracy(target).estimate(tables).value == 14
+    spent = sum(seconds for step, seconds in rows(tables, "step_time") if step < 14)
+    assert d5.metrics.TimeToAccuracy(target).estimate(tables).value == pytest.approx(spent)
+    assert d5.metrics.EvaluationTime().estimate(tables).n == 3
+
+
+def test_a_training_that_was_resumed_does_not_know_what_it_took() -> None:
+    """Its steps after the checkpoint are less: no time to an accuracy, and no first evaluation with it."""
+    checkpoint = d5.events.Checkpoint(every_epochs=1)
+    experiment = d5.Experiment("mlp", PLAIN, d5.optimizers.SGD(0.1), epochs=3, events=(checkpoint,))
+    with d5.simulate(experiment) as first:
+        first.train(epochs=1)
+    with d5.simulate(experiment, resume=first.run_id) as group:
+        group.train()
+        tables = group.tables()
+    for metric in (d5.metrics.TimeToAccuracy(0.01), d5.metrics.StepsToAccuracy(0.01)):
+        found = metric.estimate(tables)
+        assert found.value is None and "resumed at step 18" in found.reason
+    curve = d5.metrics.convergence_curve(tables)
+    assert (curve["step"].to_pylist(), np.isnan(curve["seconds"]).all()) == ([35, 53], True)
+
+
 def test_a_plateau_is_one_of_the_validation_split() -> None:
     """Rates of nearly zero: no epoch is better than the first."""
     tables, _ = run(

@@ -10,7 +10,7 @@ import pytest
 import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.metrics.definitions.balance import Imbalance
-from d5ray.metrics.definitions.catalogue import CATALOGUE, EvaluationTime, StepTime, TestAccuracy
+from d5ray.metrics.definitions.catalogue import CATALOGUE, StepTime
 from d5ray.metrics.definitions.convergence import StepsToAccuracy, TimeToAccuracy, convergence_curve
 from d5ray.metrics.definitions.latency import InferenceLatency, InferenceTime, StepLatency
 from d5ray.metrics.definitions.price import Cost, PriceTable
@@ -144,36 +144,6 @@ def test_the_first_evaluation_that_meets_the_target_counts() -> None:
     assert (StepsToAccuracy(0.8) <= 10).judge(run).verdict == "PASS"
     verdict = (TimeToAccuracy(0.8) <= 100).judge(run)
     assert verdict.verdict == "INCONCLUSIVE" and "make 5 more" in verdict.reason
-
-
-def test_evaluations_within_an_epoch_count_one_by_one() -> None:
-    """Every call of train ends with one: three of the first epoch, of which the last is worse, then one."""
-    rows = trained([[0.5, 0.6], [0.9, 0.8], [0.7, 0.75], [0.95, 0.85]])
-    rows = [one | {"epoch": max(0, one["epoch"] - 2)} if one["phase"] == "test" else one for one in rows]
-    rows += [one | {"metric": "evaluation_time"} for one in rows if one["phase"] == "test"]
-    curve = convergence_curve(tables(rows))
-    assert curve.drop_columns(["run_id", "seconds"]).to_pylist() == [
-        {"step": 4, "epoch": 0, "value": 0.5},
-        {"step": 9, "epoch": 0, "value": 0.8},
-        {"step": 14, "epoch": 0, "value": 0.7},
-        {"step": 19, "epoch": 1, "value": 0.85},
-    ]
-    assert StepsToAccuracy(0.8).estimate(tables(rows)).value == 10
-    assert TimeToAccuracy(0.8).estimate(tables(rows)).value == 30.0
-    assert TestAccuracy().estimate(tables(rows)).value == 0.85
-    took = EvaluationTime().estimate(tables(rows))
-    assert (took.n, took.value) == (4, pytest.approx(np.median([0.6, 0.9, 0.75, 0.95])))
-
-
-def test_a_resumed_run_does_not_know_what_came_before() -> None:
-    """Its steps after the checkpoint are less than the training took: no time, and no first evaluation."""
-    rows = [one for one in trained([[0.5], [0.82], [0.99]], "resumed") if one["step"] >= 5]
-    rows += trained([[0.5], [0.82], [0.99]], "whole")
-    for metric in (TimeToAccuracy(0.8), StepsToAccuracy(0.8)):
-        found = metric.estimate(tables(rows))
-        assert found.value is None and "resumed at step 5" in found.reason
-    curve = convergence_curve(tables(rows)).to_pandas().set_index("run_id")["seconds"]
-    assert curve["resumed"].isna().all() and curve["whole"].tolist() == [10.0, 20.0, 30.0]
 
 
 def test_a_miss_is_censored_not_left_out() -> None:

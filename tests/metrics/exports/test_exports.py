@@ -4,10 +4,8 @@ import json
 import math
 import sys
 import warnings
-from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +24,7 @@ from d5ray.metrics.record.reader import Run
 from d5ray.metrics.record.schema import table_of
 from d5ray.metrics.record.store import RunWriter
 from tests.conftest import d5ray, python
-from tests.metrics.statistics.test_estimates import row
+from tests.metrics.statistics.test_estimates import Row, row
 
 ODD = (1.0, math.nan, math.inf, -math.inf, None, 0.1, 0.1)
 
@@ -143,22 +141,19 @@ def test_benchmarker_of_a_run_without_steps(odd: Run, tmp_path: Path) -> None:
 
 
 def test_benchmarker_counts_an_epoch_that_the_run_has_whole(tmp_path: Path) -> None:
-    """A mesh of 2 × 2 agents resumed at the third of four steps; one of its stages did a step a second time.
-
-    A replica has 10 samples in a step and 6 in an epoch's last, counted by its first agent.
-    """
+    """Agents of a 2 × 2 mesh, 10 samples a replica, resumed at the third of four steps; one is done twice."""
     job = {"epochs": 3, "batch_size": 10, "mesh": {"replicas": 2, "stages": 2}}
-    seconds = np.random.default_rng(1).lognormal(size=(12, 4))
-    rows, numbers = [], defaultdict[tuple[int, int], Iterator[int]](count)
+    seconds, rows = np.random.default_rng(1).lognormal(size=(12, 4)), []
     for step, rank, attempt in [*((s, r, 0) for s in range(2, 12) for r in range(4)), (5, 0, 1)]:
         seconds[step, rank] += 10.0 * attempt  # the second time it took longer
-        values = {"step_time": seconds[step, rank]}
-        values |= {"samples": 6.0 if step % 4 == 3 else 10.0} if rank % 2 == 0 else {}
-        place = {"run_id": "resumed", "rank": rank, "step": step, "epoch": step // 4, "attempt": attempt}
-        rows += [row(m, v, seq=next(numbers[rank, attempt]), **place) for m, v in values.items()]
+        place: Row = {"rank": rank, "step": step, "epoch": step // 4, "attempt": attempt}
+        samples = None if rank % 2 else 6.0 if step % 4 == 3 else 10.0
+        seq = 0 if attempt else 2 * (step - 2)
+        rows.append(row("step_time", seconds[step, rank], seq=seq, **place))
+        rows.append(row("samples", samples, seq=seq + 1, **place))
     found = []
     for steps, reason in ((12, None), (8, "stopped")):
-        writer = RunWriter(tmp_path / str(steps), "resumed")
+        writer = RunWriter(tmp_path / str(steps), "r")
         told = {"agents": 4, "status": "completed", "stop_reason": reason, "experiment": json.dumps(job)}
         writer.open(told | {"recipe": "planted", "host": "n"})
         kept = [each for each in rows if each["step"] < steps]
