@@ -31,7 +31,7 @@ Format = Annotated[str, typer.Option("--format", help="table, csv, json, arrow o
 Output = Annotated[
     Path | None, typer.Option("--output", metavar="FILE", callback=options.target, help="Where to write it.")
 ]
-Rows = Annotated[int | None, typer.Option("--rows", metavar="N", help="Show at most N rows.")]
+Rows = Annotated[int | None, typer.Option("--rows", metavar="N", help="Show at most N rows of the table.")]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
