@@ -1,6 +1,5 @@
 """Claims about agents that join late: where they go on, with which parameters, and what counts"""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,8 @@ import d5ray as d5
 from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.simulated.group import SimulatedGroup
+
+pytestmark = pytest.mark.usefixtures("own_home")
 
 Array = np.ndarray[Any, Any]
 DIGITS = d5.datasets.load_dataset("digits")
@@ -29,12 +30,6 @@ RULES: dict[str, tuple[d5.DistributedOptimizer, dict[str, Any]]] = {
     "overlap SGP": (d5.optimizers.OverlapSGP(1), {"topology": RING}),
     "gossip": (d5.optimizers.RandomWalkGossip(), {"topology": RING}),
 }
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of runs for each test."""
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
 
 
 def experiment(rule: d5.DistributedOptimizer, **changes: Any) -> Experiment:

@@ -23,15 +23,11 @@ from d5ray.errors import D5Error
 from d5ray.frameworks.torch import from_model
 from tests.conftest import python
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 MODULE = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
 RNG = np.random.default_rng(7)
 DATA = d5.from_arrays(RNG.standard_normal((12, 4)).astype(np.float32), RNG.integers(3, size=12), name="tiny")
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of runs for each test."""
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
 
 
 def state() -> dict[str, Any]:

@@ -29,6 +29,8 @@ from tests.distributed.every_optimizer import EVERY
 from tests.distributed.quadratic import SIZE, QuadraticExecutor
 from tests.together import together
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 Array = np.ndarray[Any, Any]
 DIGITS = d5.datasets.load_dataset("digits")
 STEPS = 8
@@ -37,12 +39,6 @@ ALPHA, RATE = 1e-3, 1e8  # s and bytes/s: LeNet's 85 kB take about as long as th
 NETWORK = d5.simulation.UniformLinks(ALPHA, RATE)
 NO_NETWORK = d5.simulation.UniformLinks(latency_seconds=0.0, bytes_per_second=1e30)
 NS = 1.5e-9  # times are recorded in whole ns
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of runs for each test: many begin within a second, and their names are not that long."""
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
 
 
 def experiment(**changes: Any) -> Experiment:

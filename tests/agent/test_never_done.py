@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,10 @@ import torch
 import d5ray as d5
 from d5ray.errors import AgentError, ConfigurationError
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 RNG = np.random.default_rng(7)
 DATA = d5.from_arrays(RNG.standard_normal((24, 4)).astype(np.float32), RNG.integers(3, size=24), name="tiny")
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of runs for each test."""
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
 
 
 def experiment(**changes: Any) -> d5.Experiment:

@@ -208,12 +208,6 @@ def test_arrays_with_code_are_refused() -> None:
 # -- a folder of a stranger's --------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
 def ran(wanted: d5.Experiment, **how: Any) -> Run:
     with d5.simulate(wanted, **how) as group:
         group.train(2, progress=False)

@@ -6,5 +6,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
+def home(own_home: Path) -> Path:
+    return own_home
