@@ -7,18 +7,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
-from queue import SimpleQueue
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-import d5ray as d5
-from d5ray.agent.faults import AgentFaults
 from d5ray.agent.outcome import Outcome
 from d5ray.agent.records import EVALUATION_METRICS, STEP_METRICS
 from d5ray.agent.training_agent import TrainingAgent
@@ -427,22 +422,6 @@ def test_agents_start_from_the_first_agents_parameters(start: Start, hundred: Da
     expected = np.concatenate([p.detach().numpy().ravel() for p in InFloat64().parameters()])
     for agent in group:
         np.testing.assert_array_equal(flat(agent), expected)
-
-
-def test_a_fault_within_an_evaluation_is_told_of_once_and_happens_there() -> None:
-    """It is looked for from its step on, in the thread that trains."""
-    (fault,) = d5.Faults().kill(agent=0, at_step=2, during="evaluation").planned
-    happened, hooks, records = SimpleQueue[Any](), Mock(before_sampling=()), Mock()
-    faults = AgentFaults([fault], happened.put)
-    faults.arm(hooks, records)
-    for step in range(5):
-        hooks.before_sampling[0](Mock(step=step))
-    assert [call.args for call in records.tell.call_args_list] == [("fault", 2)]
-    assert happened.empty() and [*faults.unseen] == [fault]
-    names: dict[str, Any] = {}
-    exec(compile("def _evaluate(wait): return wait()", "d5ray/agent/loop.py", "exec"), names)
-    assert names["_evaluate"](partial(happened.get, timeout=patience(5.0))) is fault
-    assert happened.empty() and not faults.unseen
 
 
 def test_the_work_of_an_agent_is_what_its_own_thread_computes() -> None:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import psutil
@@ -21,6 +20,7 @@ import d5ray as d5
 from d5ray.actors.group.group import TrainingGroup
 from d5ray.actors.group.run_row import RunOrigin, RunPlan
 from d5ray.actors.group.train_calls import TrainCalls
+from d5ray.agent.outcome import Outcome
 from tests.actors.looks import noted, processes
 from tests.beside_kits import there
 from tests.checked import agreements, assert_agreed
@@ -229,7 +229,7 @@ def test_a_lost_peer_ends_the_run_at_once_where_the_policy_is_to_stop(on_failure
     plan = RunPlan(experiment(CASES["allreduce"], on_failure), "r", Path(), RunOrigin(), none)
     calls = TrainCalls(plan, none, 9, none, none, none)
     calls.pending["a call"] = 1
-    calls.keep(0, Mock(status="peer_lost", completed=False))
+    calls.keep(0, Outcome("peer_lost", 3))
     assert calls.failed == (on_failure == "stop") and not calls.parted
     calls.pending.clear()
     assert calls.parted == (on_failure == "continue")

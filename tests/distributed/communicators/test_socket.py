@@ -1,11 +1,9 @@
 """Claims about the communicator over sockets beyond those of all: what is counted, who is told what"""
 
-import socket
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
-from unittest.mock import Mock
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +15,7 @@ from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.communicators.point_to_point import collectives
 from d5ray.distributed.communicators.point_to_point.collectives import parts, reduction
 from d5ray.distributed.communicators.socket.communicator import Sockets
-from d5ray.distributed.communicators.socket.transfer import INLINE_BYTES, _await
+from d5ray.distributed.communicators.socket.transfer import INLINE_BYTES
 from d5ray.distributed.group.group import Group
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import PeerLost
@@ -30,16 +28,6 @@ Array = np.ndarray[Any, Any]
 SIZES = [2, 3, 4, 5, 7, 8]
 SMALL, LARGE = 7, 3 * INLINE_BYTES // 4 + 1  # elements of float32 that go with their header and after it
 Work = Callable[[Communicator], Any]
-
-
-def test_a_member_waits_for_what_it_lacks_and_for_nothing_else() -> None:
-    """For bytes until it is done, for room until all is sent; each look is otherwise one of full length."""
-    own, other = socket.socketpair()
-    with own, other:
-        for sent, done, comes in ((True, False, False), (False, True, True), (True, True, False)):
-            assert _await([Mock(sent=sent, done=done, wire=own)]) == comes
-        other.send(b"!")
-        assert _await([Mock(sent=True, done=False, wire=own)])
 
 
 # -- traffic ---------------------------------------------------------------------------------------------
