@@ -279,8 +279,10 @@ def temporary_folders(pid: int) -> list[Path]:
 @pytest.fixture
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A D5RAY_HOME with nothing in it."""
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("D5RAY_HOME", str(home))
+    return home
 
 
 @pytest.fixture
