@@ -602,11 +602,11 @@ class BadStart(d5.DistributedOptimizer):
     def step(self, batch: d5.Batch) -> None: ...
 
 
-def test_an_agent_that_cannot_start_leaves_no_run(tmp_path: Path) -> None:
+def test_an_agent_that_cannot_start_leaves_no_run(own_home: Path) -> None:
     """An AgentError that names it and what it did, and nothing in the folder of the runs."""
     with pytest.raises(AgentError, match=r"TrainingAgent\(rank=1\) failed while its distributed optimizer"):
-        d5.simulate(experiment(distributed=BadStart), root=tmp_path)
-    assert list_runs(tmp_path) == [] and list(tmp_path.iterdir()) == []
+        d5.simulate(experiment(distributed=BadStart), root=own_home)
+    assert list_runs(own_home) == [] and list(own_home.iterdir()) == []
 
 
 # -- what is refused, and what is not imported ---------------------------------------------------------------
