@@ -228,7 +228,7 @@ class Membership:
             with self._sending:
                 self._wire.send(framed(words))
         except (OSError, PeerLost):
-            self._lose_store()
+            self._wire.shut()  # what has come is heard first: it may say why
 
     def _listen(self) -> None:
         """Runs in a thread until the connection ends."""
@@ -245,9 +245,6 @@ class Membership:
             pass
         finally:
             self._wire.close()
-        self._lose_store()
-
-    def _lose_store(self) -> None:
         if not self._ended:
             self._note(PeerLost(None, CLOSED))
 

@@ -1,12 +1,15 @@
 """Rendezvous of the members of groups, which tells everyone else when one of them is gone"""
 
 import json
+import socket
 import threading
+import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, final
 
 from d5ray.distributed.group.group import Store
-from d5ray.distributed.wire.listener import Listener
+from d5ray.distributed.wire.listener import Listener, shut
 from d5ray.distributed.wire.proof import ANYONE, HANDSHAKE_SECONDS, LENGTH, Claim, framed
 from d5ray.distributed.wire.secret import Secret
 from d5ray.distributed.wire.wire import Wire
@@ -14,6 +17,7 @@ from d5ray.errors import D5Error
 
 PURPOSE = "rendezvous"
 GONE = "its process ended or its host is out of reach"
+HEARD_SECONDS = 1.0  # in which who is refused has heard why
 KEPT_SECONDS = 120.0  # for which a host may be silent, unless the members have another time-out
 MOST_MEMBERS = 2**16  # of a group
 MOST_ROOMS = 2**12
@@ -57,6 +61,16 @@ class _Member:
                 if self._unsent:
                     self._sender = threading.Thread(target=self._send, name="d5ray-rendezvous", daemon=True)
                     self._sender.start()
+
+    def refuse(self, why: str) -> None:
+        """Send why the connection ends, and read on: it would be dropped if bytes were left unread."""
+        self.send(["failed", "ConfigurationError", None, why])
+        shut([self.wire.socket], socket.SHUT_WR)
+        until, unread = time.monotonic() + HEARD_SECONDS, bytearray(PIECE_BYTES)
+        with suppress(OSError, D5Error):
+            while (left := until - time.monotonic()) > 0:
+                self.wire.bound(left)
+                self.wire.take(unread)
 
     def close(self) -> None:
         """End the connection of a member to which nothing more is sent."""
@@ -200,7 +214,7 @@ class Rendezvous:
             if wire.protected and not closed:
                 self._attend(member)
         except _Wrong as wrong:
-            member.send(["failed", "ConfigurationError", None, str(wrong)])
+            member.refuse(str(wrong))
         except (OSError, ValueError, RecursionError, D5Error):
             pass  # gone, or it says what no member says
         finally:

@@ -304,6 +304,12 @@ def test_sizes_ranks_and_values_of_others_are_kept(store: Store, enter: Enter) -
     raw = Raw(store, 2)
     raw.say(["enter", "raw/0", 2, 4])
     assert "has 3 members, and the one with rank 2 knows of 4" in str(raw.heard())
+    hasty = Membership(Group("raw", 0, 2, 4, store=store))
+    for key in map(str, range(20)):  # sent before it has heard
+        hasty.put(key, bytes(100_000))
+    with pytest.raises(ConfigurationError, match="has 3 members, and the one with rank 2 knows of 4"):
+        hasty.take("mine")
+    hasty.leave()
     raw = Raw(store, 2)
     raw.say(["enter", "raw/0", 2, 3], ["put", "mine", "other"])
     assert "the value of 'mine' is another member's" in str(raw.heard())
