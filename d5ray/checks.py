@@ -4,10 +4,11 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cache
 from numbers import Integral, Rational, Real  # with which NumPy registers its own
 from pathlib import Path
 from types import UnionType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from d5ray.errors import ConfigurationError, UnknownArgument, nearest
 from d5ray.names import namespaces
@@ -136,23 +137,50 @@ def check_keywords(
 
     also: names that it takes beside those of its signature.
     """
-    made: Any = kind
-    known = inspect.signature(made.__init__).parameters
-    if any(each.kind is each.VAR_KEYWORD for each in known.values()):
+    known = _called(kind).parameters
+    if known.keys() >= given.keys() or any(each.kind is each.VAR_KEYWORD for each in known.values()):
         return
-    names = {*known, *also} - {"self"}
+    names = {*known, *also}
     for name in given:
         if name not in names:
-            advice = hints.get(name) or nearest(name, names)
+            advice = hints.get(name) or (nearest(name, names) if names else "it takes no arguments")
             raise UnknownArgument(f"{kind.__name__} takes no {name!r}: {advice}")
 
 
-class KnownKeywords:
-    """Base of data classes that answer an argument of an unknown name with the nearest: `UnknownArgument`."""
+@cache
+def _called(kind: Any) -> inspect.Signature:
+    """How a class is called by its `__init__`."""
+    own = [] if kind.__init__ is object.__init__ else inspect.signature(kind.__init__).parameters.values()
+    return inspect.Signature([*own][1:])
 
-    def __new__(cls, *_: object, **given: object) -> Self:
-        check_keywords(cls, given, {})
-        return super().__new__(cls)
+
+class _CalledAsInit:
+    """The signature of a class, for `inspect` and the reference, whose `__new__` only checks the names."""
+
+    def __get__(self, instance: object, owner: Any) -> inspect.Signature:
+        if instance is None and owner.__new__ is KnownKeywords.__new__:
+            return _called(owner)
+        raise AttributeError
+
+
+class KnownKeywords:
+    """Base of classes that answer an argument of an unknown name with the nearest: `UnknownArgument`."""
+
+    __slots__ = ()
+    _hints: ClassVar[Mapping[str, str]] = {}  # what to write instead
+
+    if not TYPE_CHECKING:  # checkers of types know `__init__`
+        __signature__ = _CalledAsInit()
+
+        def __new__(cls, *args: object, **given: object) -> Self:
+            if given:
+                check_keywords(cls, given, cls._hints)
+            new = super().__new__
+            if new is not object.__new__:  # of another base, which may need them
+                return new(cls, *args, **given)
+            if args and cls.__init__ is object.__init__:  # which would take them without a word
+                raise UnknownArgument(f"{cls.__name__} takes no arguments, and was given {shown(args[0])}")
+            return new(cls)
 
 
 def check_body(said: str, function: Any) -> None:

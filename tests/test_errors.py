@@ -1,9 +1,11 @@
 """Claims about the kinds of `D5Error`: programs catch them by public names, and the reference lists them"""
 
+import inspect
 import re
 from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import pytest
@@ -45,16 +47,86 @@ def test_a_program_catches_a_kind_of_error(
         ("faults.Late", "agnet", "agent"),
         ("Servers", "shard", "shards"),
         ("metrics.Recording", "warmup_step", "warmup_steps"),
+        ("topologies.Ring", "agent", "agents"),
+        ("topologies.Uniform", "x", ""),
+        ("topologies.Connected", "x", ""),
+        ("compression.TopK", "buckets", "bucket"),
+        ("compression.PowerSGD", "ranks", "rank"),
+        ("compression.RecursiveDoubling", "x", ""),
+        ("samplers.BucketSampler", "length", "lengths"),
+        ("samplers.ShuffleSampler", "seed", ""),
+        ("events.StopAtNaN", "every_step", "every_steps"),
+        ("schedules.Cosine", "lenght", "length"),
+        ("transformations.Crop", "pading", "padding"),
+        ("optimizers.Momentum", "momentun", "momentum"),
+        ("optimizers.ChocoSGD", "compresor", "compressor"),
+        ("optimizers.DPSGD", "topology", ""),
+        ("operators.FunctionLoss", "fuction", "function"),
+        ("datasets.Split", "input", "inputs"),
+        ("metrics.TestAccuracy", "x", ""),
+        ("networks.SynchronizedBuffers", "x", ""),
+        ("networks.CollectValues", "x", ""),
+        ("networks.PowersOfTwo", "x", ""),
+        ("servers.StaleSynchronous", "bounds", "bound"),
+        ("servers.Elastic", "alhpa", "alpha"),
+        ("faults.Slowdown", "agents", "agent"),
+        ("simulation.UniformLinks", "latency_second", "latency_seconds"),
+        ("simulation.ConstantTime", "duration", "duration_seconds"),
         pytest.param("Mesh", "micro_batch", "micro_batches", marks=needs_kit("parallel")),
+        pytest.param("pipelines.Interleaved", "chunk", "chunks", marks=needs_kit("parallel")),
     ],
 )
 def test_a_misspelled_argument_of_a_part_of_an_experiment_is_met_by_the_right_one(
     name: str, misspelled: str, meant: str
 ) -> None:
+    advice = f"did you mean '{meant}'" if meant else "it takes no arguments"
     with pytest.raises(
-        d5.errors.UnknownArgument, match=f"^{name.rpartition('.')[2]} takes no .*did you mean '{meant}'"
+        d5.errors.UnknownArgument, match=f"^{name.rpartition('.')[2]} takes no '{misspelled}': {advice}"
     ):
         attrgetter(name)(d5)(**{misspelled: 1})
+
+
+def test_a_class_without_arguments_takes_none_by_place() -> None:
+    with pytest.raises(d5.errors.UnknownArgument, match="DPSGD takes no arguments, and was given 2"):
+        d5.optimizers.DPSGD(2)  # type: ignore[call-arg]
+
+
+class Named(tuple[str, ...]):
+    """A base of a user's own that is made by `__new__`."""
+
+    def __new__(cls, *names: str, sep: str) -> Self:
+        return super().__new__(cls, sep.join(names).split(sep))
+
+
+class NamedEvent(d5.Event, Named):
+    def __init__(self, *names: str, sep: str) -> None:
+        self.names = len(names)
+
+
+class Whatever(d5.Event):
+    def __init__(self, **values: int) -> None:
+        self.values = values
+
+
+class ByNew(d5.Event):
+    def __new__(cls, *, size: int) -> Self:
+        made = super().__new__(cls)
+        made.size = size
+        return made
+
+    size: int
+
+
+def test_a_class_of_the_users_own_takes_what_it_says() -> None:
+    """Also with another base, without `__init__`, and with any keywords; `inspect` says the same."""
+    made = NamedEvent("a", "b", sep=",")
+    assert (made.names, tuple(made)) == (2, ("a", "b"))
+    assert Whatever(sizes=3).values == {"sizes": 3}
+    assert ByNew(size=3).size == 3
+    assert list(inspect.signature(ByNew).parameters) == ["size"]
+    assert list(inspect.signature(Whatever).parameters) == ["values"]
+    assert list(inspect.signature(d5.topologies.Ring).parameters) == ["agents", "mixing"]
+    assert list(inspect.signature(d5.optimizers.DPSGD).parameters) == []
 
 
 def test_the_reference_lists_every_kind() -> None:

@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
+from d5ray.checks import KnownKeywords
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.training.arrays import bits, copy_of, zeros_like
 
 
-class BufferPolicy(ABC):
+class BufferPolicy(KnownKeywords, ABC):
     """A policy for statistics that come from an agent's own samples, and so differ between agents."""
 
     @abstractmethod

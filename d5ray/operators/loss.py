@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from d5ray.checks import KnownKeywords
 from d5ray.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import torch
 
 
-class Loss(ABC):
+class Loss(KnownKeywords, ABC):
     """A mean over the batch: subclass it, write `check` and `torch`, and give it to an `Experiment`.
 
     One that `classifies` takes scores (batch, ..., classes) and labels (batch, ...), and evaluations count

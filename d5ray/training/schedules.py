@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, final
 
-from d5ray.checks import check_count, check_kind, check_number, check_rate
+from d5ray.checks import KnownKeywords, check_count, check_kind, check_number, check_rate
 from d5ray.errors import ConfigurationError
 
 UNITS: Final = ("epoch", "step")
 
 
 @dataclass(frozen=True)
-class Schedule(ABC):
+class Schedule(KnownKeywords, ABC):
     """A hyperparameter as a function of time, counted from 0 in whole epochs, or in steps.
 
     unit: "epoch" or "step".

@@ -8,13 +8,13 @@ from typing import final
 
 import numpy as np
 
-from d5ray.checks import MOST_RANKS, check_count, is_number, shown
+from d5ray.checks import MOST_RANKS, KnownKeywords, check_count, is_number, shown
 from d5ray.errors import ConfigurationError
 
 SLOWEST = 1e6  # times as long: a step of a millisecond takes a quarter of an hour
 
 
-class StragglerModel(ABC):
+class StragglerModel(KnownKeywords, ABC):
     """Makes an agent's gradient computations take a multiple of the time."""
 
     agent: int | None  # a rank; None: every agent, each with draws of its own

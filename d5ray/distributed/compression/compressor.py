@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.checks import with_settings
+from d5ray.checks import KnownKeywords, with_settings
 from d5ray.distributed.communicators.communicator import Message
 
 Array = np.ndarray[Any, Any]
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 
-class Compressor(ABC):
+class Compressor(KnownKeywords, ABC):
     """C(v) of a vector v (n,), float32 or float64, as frozen data without a memory.
 
     Where v is not finite, C(v) is not either: NaN gives NaN and infinity gives infinity or NaN, at this entry
@@ -49,7 +49,7 @@ class Compressor(ABC):
         """True if error feedback makes up for what C loses: always with a contraction."""
         return self.contraction(n) is not None
 
-    def check(self, n: int) -> None:  # noqa: B027 - most fit every vector
+    def check(self, n: int) -> None:
         """Raise `ConfigurationError` if this does not fit a vector of n entries."""
 
     @abstractmethod

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from d5ray.checks import check_kind
+from d5ray.checks import KnownKeywords, check_kind
 from d5ray.distributed.communicators.communicator import Communicator, Message
 from d5ray.distributed.compression.compressor import Array, Compressor, LinearCompressor, Quantizer
 from d5ray.errors import ConfigurationError
@@ -30,7 +30,7 @@ class Reduced(NamedTuple):
     sent: Array  # (n,)
 
 
-class Reduction(ABC):
+class Reduction(KnownKeywords, ABC):
     """The mean of all agents' vectors (n,) from fewer bytes, as frozen data; what it remembers is a state."""
 
     @property

@@ -6,6 +6,7 @@ from typing import final
 
 import numpy as np
 
+from d5ray.checks import KnownKeywords
 from d5ray.distributed.communicators.communicator import Communicator
 from d5ray.distributed.compression.compressor import Array
 from d5ray.distributed.compression.reductions import Compressed, RandomSources, Reduced
@@ -15,7 +16,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.training.optimizers.optimizer import State
 
 
-class ExchangeSchedule(ABC):
+class ExchangeSchedule(KnownKeywords, ABC):
     """The schedule of streams: who sends which one to whom until everyone has the sum."""
 
     @abstractmethod

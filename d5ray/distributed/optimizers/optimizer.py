@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from d5ray.checks import wrong_kind
+from d5ray.checks import KnownKeywords, wrong_kind
 from d5ray.distributed.buffers import BufferPolicy, LocalBuffers
 from d5ray.distributed.communicators.agreement.rows import gathered
 from d5ray.distributed.communicators.communicator import Communicator
@@ -34,7 +34,7 @@ USED = 0  # in place of a hash
 Range = tuple[int, int]  # elements [begin, end) of the flat gradient
 
 
-class DistributedOptimizer(ABC):
+class DistributedOptimizer(KnownKeywords, ABC):
     """Level 3: subclass it, write `step`, and hand the class (or an instance) to an `Experiment`.
 
     One instance lives on every agent. `step` may use
@@ -123,7 +123,7 @@ class DistributedOptimizer(ABC):
     def step(self, batch: Batch) -> None:
         """One step of this agent on its share of the step's samples."""
 
-    def start(self) -> None:  # noqa: B027 - most subclasses have nothing to do here
+    def start(self) -> None:
         """Called once on the agent before the first step, with self.x set: make buffers here."""
 
     @final
@@ -174,16 +174,16 @@ class DistributedOptimizer(ABC):
             steps -= 1
         return steps
 
-    def finish(self) -> None:  # noqa: B027 - most have nothing to bring
+    def finish(self) -> None:
         """Called before an evaluation: put into self.x the parameters to evaluate."""
 
-    def resume(self) -> None:  # noqa: B027 - most train on with what was evaluated
+    def resume(self) -> None:
         """Called before the step after an evaluation: restore in self.x what `finish` replaced."""
 
-    def idle_round(self, round: int) -> None:  # noqa: B027 - called where a class has its own
+    def idle_round(self, round: int) -> None:
         """Called at the rate of steps while others train; rounds continue the count of steps."""
 
-    def check(self, elements: int) -> None:  # noqa: B027 - most subclasses take any size
+    def check(self, elements: int) -> None:
         """Raise `ConfigurationError` if this cannot train a model of that many parameters; called unbound."""
 
     @final

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from d5ray.checks import MOST_RANKS, check_count
+from d5ray.checks import MOST_RANKS, KnownKeywords, check_count
 from d5ray.distributed.parameter_server.requests import Request
 from d5ray.errors import ConfigurationError
 
@@ -106,14 +106,14 @@ class Policy(ABC):
         self.changed()
 
 
-class Consistency(ABC):
+class Consistency(KnownKeywords, ABC):
     """A consistency model: when agents of a parameter server see each other's updates; frozen data."""
 
     @abstractmethod
     def policy(self, members: Sequence[int], apply: Callable[[list[Request]], None]) -> Policy:
         """The policy of this consistency in one shard."""
 
-    def check(self, agents: int) -> None:  # noqa: B027 - most fit any number of agents
+    def check(self, agents: int) -> None:
         """Raise `ConfigurationError` unless it makes sense for this number of agents."""
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from d5ray.checks import check_count, is_number, shown
+from d5ray.checks import KnownKeywords, check_count, is_number, shown
 from d5ray.distributed.parameter_server.requests import Array, Request
 from d5ray.errors import ConfigurationError
 from d5ray.training.optimizers.gradient_descent import Nesterov
@@ -29,7 +29,7 @@ class ShardContents:
     read: dict[int, Array]  # by agent: the x that it read last, where the rule asks for it
 
 
-class ServerRule(ABC):
+class ServerRule(KnownKeywords, ABC):
     """A rule is frozen data; it treats every coordinate equally, so several shards equal one server.
 
     keeps_reads: whether `ShardContents.read` is kept, n numbers per agent. replies: whether `push_pull` gives
@@ -47,7 +47,7 @@ class ServerRule(ABC):
         """The rule's own state before the first push."""
         return {}
 
-    def check(self, base: Optimizer) -> None:  # noqa: B027 - most take any
+    def check(self, base: Optimizer) -> None:
         """Raise `ConfigurationError` unless the rule fits this base optimizer."""
 
     def among(self, members: int) -> "ServerRule":

@@ -7,11 +7,11 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.checks import check_items, check_number
+from d5ray.checks import KnownKeywords, check_items, check_number
 from d5ray.errors import ConfigurationError
 
 
-class ComputeTime(ABC):
+class ComputeTime(KnownKeywords, ABC):
     """Gives the seconds of one agent's forward and backward pass."""
 
     @abstractmethod

@@ -9,14 +9,14 @@ from typing import Final, final
 
 import numpy as np
 
-from d5ray.checks import check_count, check_kind, check_number
+from d5ray.checks import KnownKeywords, check_count, check_kind, check_number
 from d5ray.distributed.faults.fault import Fault
 from d5ray.distributed.simulation.clock import VirtualClock
 
 AGAIN_SECONDS: Final = 0.2  # after which TCP sends again what was lost
 
 
-class Links(ABC):
+class Links(KnownKeywords, ABC):
     """The links between nodes: the agents by rank, then the shards of the parameter servers."""
 
     @abstractmethod

@@ -7,14 +7,14 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.checks import MOST_RANKS, check_count
+from d5ray.checks import MOST_RANKS, KnownKeywords, check_count
 from d5ray.errors import ConfigurationError
 
 Table = np.ndarray[Any, np.dtype[np.bool_]]
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
 
 
-class CommunicationGraph(ABC):
+class CommunicationGraph(KnownKeywords, ABC):
     """A graph of who sends to whom among `agents` members, ranks from 0; it is data and never changes."""
 
     agents: int

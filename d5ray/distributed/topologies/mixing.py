@@ -6,13 +6,14 @@ from typing import final
 
 import numpy as np
 
+from d5ray.checks import KnownKeywords
 from d5ray.distributed.topologies.graph import CommunicationGraph, Matrix, first_one_way
 from d5ray.errors import ConfigurationError
 
 TOLERANCE = 1e-9  # by which sums may differ from one
 
 
-class Mixing(ABC):
+class Mixing(KnownKeywords, ABC):
     """A rule by which the weights follow from the graph."""
 
     @abstractmethod

@@ -7,13 +7,14 @@ from typing import ClassVar, final
 
 import numpy as np
 
+from d5ray.checks import KnownKeywords
 from d5ray.distributed.topologies.graph import first_one_way, first_unreached, two_sides, union
 from d5ray.distributed.topologies.mixing import sums, sums_to_one
 from d5ray.distributed.topologies.topology import Topology
 from d5ray.errors import ConfigurationError
 
 
-class Requirement(ABC):
+class Requirement(KnownKeywords, ABC):
     """One thing that must hold. `needs` ends the sentence "DPSGD needs …"."""
 
     needs: ClassVar[str]

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, final, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from d5ray.checks import KnownKeywords
 from d5ray.display import notebook_html
 from d5ray.errors import ConfigurationError, D5Error, first_line
 from d5ray.identity.canonical import canonical
@@ -34,7 +35,7 @@ _GOOD: dict[str, tuple[Relation, ...]] = {"max": (">=",), "min": ("<=",), "targe
 
 
 @dataclass(frozen=True)
-class Metric(ABC):
+class Metric(KnownKeywords, ABC):
     """A quantity of a run, with a unit and a direction; `metric >= 0.97` is a criterion.
 
     A class defines its properties by attributes, or in one line, if another class computes it:

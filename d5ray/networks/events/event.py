@@ -6,6 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
+from d5ray.checks import KnownKeywords
 from d5ray.operators.nodes.node import Node
 
 FORWARD, BACKWARD = "forward", "backward"
@@ -62,7 +63,7 @@ class OperatorMoment:
         return {name: value for name, value in found.items() if value is not None}
 
 
-class GraphEvent:
+class GraphEvent(KnownKeywords):
     """Subclass it, override the hooks you need, and give it to an executor as one of its `events`.
 
     A hook that is not overridden costs nothing; without hooks on operators an executor runs code in which

@@ -4,10 +4,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import final
 
-from d5ray.checks import check_count
+from d5ray.checks import KnownKeywords, check_count
 
 
-class MicroBatchSizes(ABC):
+class MicroBatchSizes(KnownKeywords, ABC):
     """A set of sizes, for every mini-batch (Oyama et al., arXiv:1804.04806, section III-E)."""
 
     @final

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.checks import check_kind, shown
+from d5ray.checks import KnownKeywords, check_kind, shown
 from d5ray.errors import DataError
 from d5ray.networks.executors.trees import Tree, leaves
 
@@ -19,7 +19,7 @@ Indices = npt.NDArray[np.int64]
 IGNORED = -100  # a label that counts for nothing where the loss says so, as PyTorch has it
 
 
-class Samples(ABC):
+class Samples(KnownKeywords, ABC):
     """Numbered samples of one shape, and their labels.
 
     `inputs` (N, ...) and `labels` (N, ...) are all of them; where `in_memory` is false, asking for `inputs`

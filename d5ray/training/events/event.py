@@ -6,7 +6,7 @@ import inspect
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from d5ray.checks import check_body
+from d5ray.checks import KnownKeywords, check_body
 from d5ray.errors import ConfigurationError, nearest
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Hook(Protocol):
     def __call__(self, moment: Moment) -> object: ...
 
 
-class Event:
+class Event(KnownKeywords):
     """Subclass it, override the hooks you need, and give it to an `Experiment` as one of its `events`.
 
     Every agent has its own copy. A hook that is not overridden costs nothing. In the order of a run:

@@ -7,7 +7,7 @@ from functools import cache, partial
 from itertools import pairwise
 from typing import Annotated, Any, Final, Self, final
 
-from d5ray.checks import check_count, check_keywords, check_rate, check_share, with_settings
+from d5ray.checks import KnownKeywords, check_count, check_rate, check_share, with_settings
 from d5ray.errors import ConfigurationError
 from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.training.arrays import copy_of, fuses, in_host_memory
@@ -38,7 +38,7 @@ STEPS = "t"  # in a state: the steps so far, this one included
 PARTS = "parts"  # in a state: those of parts of x, of which not all had a gradient in every step
 
 
-class Optimizer(ABC):
+class Optimizer(KnownKeywords, ABC):
     """An update rule as frozen data; its state between steps is a separate object.
 
     The same rule works on the arrays of NumPy, PyTorch and CuPy. A subclass is a frozen dataclass with a
@@ -53,11 +53,7 @@ class Optimizer(ABC):
     """
 
     learning_rate: float
-
-    def __new__(cls, *_: object, **given: object) -> Self:
-        """Names what PyTorch's users write first."""
-        check_keywords(cls, given, HINTS)
-        return super().__new__(cls)
+    _hints = HINTS
 
     def __post_init__(self) -> None:
         for name, check in _checks(type(self)).items():
@@ -104,7 +100,7 @@ class Optimizer(ABC):
         if STEPS in state:
             state[STEPS] += 1
 
-    def prepare(self, x: Any, state: State) -> None:  # noqa: B027 - most take it where x is
+    def prepare(self, x: Any, state: State) -> None:
         """Called before a gradient is computed: move x to where it is to be computed."""
 
     @abstractmethod
@@ -217,7 +213,7 @@ class Optimizer(ABC):
         """The rule in the step that began with `advance`."""
         return self
 
-    def begin_at(self, state: State, step: int) -> None:  # noqa: B027 - few count the run's steps
+    def begin_at(self, state: State, step: int) -> None:
         """Let a new state start at this step of the run."""
 
     @property

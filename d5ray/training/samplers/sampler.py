@@ -5,12 +5,12 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from d5ray.checks import check_count, with_settings
+from d5ray.checks import KnownKeywords, check_count, with_settings
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 
-class Sampler(ABC):
+class Sampler(KnownKeywords, ABC):
     """The order of one epoch: indices of samples, drawn from (seed, epoch) alone, so equal on every agent.
 
     A sampler of your own needs `order`. One whose epoch is not every sample exactly once also says how long
@@ -28,7 +28,7 @@ class Sampler(ABC):
         """The number of indices in an epoch, for a split of this many samples."""
         return samples
 
-    def check(self, samples: int) -> None:  # noqa: B027 - most fit any number of samples
+    def check(self, samples: int) -> None:
         """Raise `ConfigurationError` if this does not fit a split of that many samples."""
 
     def in_steps(self, samples: int) -> "Sampler":

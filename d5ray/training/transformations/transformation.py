@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from d5ray.checks import check_count, with_settings
+from d5ray.checks import KnownKeywords, check_count, with_settings
 from d5ray.errors import ConfigurationError
 from d5ray.training.batches import sample_randomness
 from d5ray.training.batches.sample_randomness import Keys
@@ -38,7 +38,7 @@ class Sampled:
         return replace(self, inputs=inputs)
 
 
-class Transformation(ABC):
+class Transformation(KnownKeywords, ABC):
     """One step from a sample as it is stored to a sample as the network gets it.
 
     One of your own is a short frozen dataclass with three methods. It must not change the arrays that it is

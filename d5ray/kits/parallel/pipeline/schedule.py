@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import final
 
-from d5ray.checks import check_count, check_rate
+from d5ray.checks import KnownKeywords, check_count, check_rate
 from d5ray.errors import ConfigurationError
 from d5ray.kits.parallel.pipeline.actions import Action, Actions, Forward, Span, needs, peak_kept
 from d5ray.kits.parallel.pipeline.schedule_checks import check_actions, execute
@@ -13,7 +13,7 @@ from d5ray.kits.parallel.pipeline.timetable import Timetable
 Seconds = float | Sequence[float]
 
 
-class PipelineSchedule(ABC):
+class PipelineSchedule(KnownKeywords, ABC):
     """The order in which every stage computes the forward and backward passes of a batch's micro-batches.
 
     Stages and micro-batches are numbered from 0. Of stages · chunks pieces of a network, piece p is chunk
