@@ -113,6 +113,7 @@ def test_a_name_that_was_renamed_says_its_new_one(place: str) -> None:
 @pytest.mark.parametrize(
     ("space", "name", "message"),
     [
+        ("d5ray.errors", "DataEror", r"there is no d5\.errors\.DataEror: did you mean d5\.errors\.DataError"),
         ("d5ray", "Rnig", r"there is no d5\.Rnig: did you mean d5\.topologies\.Ring"),
         ("d5ray.metrics", "zzz", r"there is no d5\.metrics\.zzz: dir\(d5\.metrics\) lists those"),
         (
