@@ -41,7 +41,7 @@ def show(
         else:
             series_shown.show(found)
         return
-    rows, row = found.tables()["verdicts"].to_pylist(), found.row
+    rows, row = found.tables(without=("samples",))["verdicts"].to_pylist(), found.row
     other = besides([row, *siblings(found)])[0]
     if json:
         label = {"label": dataclasses.asdict(label_of(row)), "besides": other}

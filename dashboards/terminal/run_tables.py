@@ -18,11 +18,13 @@ from d5ray.display.console import (
     styled,
 )
 from d5ray.display.console import as_json as as_json
+from d5ray.errors import StorageError
 from d5ray.metrics.definitions import asynchrony
 from d5ray.metrics.definitions.catalogue import metric_named
 from d5ray.metrics.judge.criteria import Verdict
 from d5ray.metrics.judge.summary import summary
 from d5ray.metrics.record.reader import Run
+from d5ray.metrics.record.schema import TABLES
 from d5ray.metrics.views.run_labels import besides, in_words, label_of
 from d5ray.metrics.views.verdicts import estimators
 from d5ray.names.kits import parts
@@ -53,7 +55,12 @@ def verdict(run: Run, verdicts: Sequence[Verdict], overall: str | None, other: s
 
     other: by which settings it differs from other runs like it.
     """
-    row, tables, console = run.row, run.tables(), out()
+    row, console, lost = run.row, out(), list[str]()
+    try:
+        tables = run.tables()
+    except StorageError as error:
+        lost = [str(error)]
+        tables = {**run.tables(without=["samples"]), "samples": TABLES["samples"].empty_table()}
     agents = count(row["agents"], "agent")
     rounds = json.loads(row["experiment"] or "{}").get("pairs")
     if isinstance(rounds, dict):  # as many as it took, see the reason
@@ -80,9 +87,10 @@ def verdict(run: Run, verdicts: Sequence[Verdict], overall: str | None, other: s
             console.print(told, style="dim")
     stopped = row["stop_reason"] or "nothing"
     happened = [text for text in disturbances(tables["events"]) if stopped not in text]
-    for note in [*happened, *notes(verdicts), *unsteady(tables, verdicts)]:
+    for note in [*lost, *happened, *notes(verdicts), *unsteady(tables, verdicts)]:
         console.print(f"! {note}", style="yellow")
-    measured = [part for of in parts("tables of a run").values() for part in of(run)]
+    makers = {} if lost else parts("tables of a run")
+    measured = [part for of in makers.values() for part in of(run)]
     for part in measured:
         console.print(part)
     if not measured and (times := breakdown(tables)):

@@ -58,7 +58,7 @@ def as_data(series: RunSeries) -> dict[str, Any]:
             {
                 "run": run.name,
                 **{name: run.row[name] for name in ("seed", "status", "verdict", "parameters_sha256")},
-                "criteria": run.tables()["verdicts"].to_pylist(),
+                "criteria": run.tables(without=("samples",))["verdicts"].to_pylist(),
             }
             for run in series.runs
         ],
@@ -83,7 +83,7 @@ def _found(row: dict[str, Any]) -> list[str]:
 
 def _runs(series: RunSeries) -> ConsoleTable:
     """A line for each run, with what each criterion's metric came to in it."""
-    verdicts = {run.name: run.tables()["verdicts"].to_pylist() for run in series.runs}
+    verdicts = {run.name: run.tables(without=("samples",))["verdicts"].to_pylist() for run in series.runs}
     judged = list(dict.fromkeys(v["metric"] for each in verdicts.values() for v in each))
     varied = _varied(series) if series.row["purpose"] == TUNING else {}
     table = ConsoleTable("settings" if varied else "seed", "run", "status", numbers=judged)

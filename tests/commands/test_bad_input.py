@@ -128,3 +128,25 @@ def test_a_run_that_cannot_be_read_is_named_beside_the_others(empty_home: Path) 
     assert len(told) == 2
     assert "half" in told[0] and "runs.parquet" in told[0]
     assert "written by d5ray 9.0" in told[1] and "install" in told[1]
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("show", "run"), 0),
+        (("export", "run", "--to", "csv"), 3),
+        (("report", "run"), 3),
+    ],
+)
+def test_a_run_whose_rows_are_gone_says_where_they_were(
+    command: tuple[str, ...], code: int, empty_home: Path, tmp_path: Path
+) -> None:
+    """In one line; what needs none of them shows what there is, and nothing is written without them."""
+    file = finished(empty_home / "runs", "run", seed=1, rows=1400) / "samples.parquet"
+    file.unlink()
+    done = d5ray(*command, env={"D5RAY_HOME": str(empty_home)}, cwd=tmp_path)
+    said = " ".join((done.out + done.err).split())
+    assert done.code == code
+    assert said.count(f"{file} is not there, and 1,400 rows were recorded in it: copy it") == 1
+    assert ("seed 1" in said) == (code == 0)
+    assert [*tmp_path.iterdir()] == [empty_home]

@@ -161,7 +161,18 @@ class Run(Queryable):
                 return pa.Table.from_batches(batches, schema).unify_dictionaries()
             except FileNotFoundError:
                 continue
+        if name == "samples":
+            self.check_rows()
         return schema.empty_table()
+
+    def check_rows(self) -> None:
+        """Raise `StorageError` where the run has recorded rows, and their file is gone."""
+        rows = sum(n or 0 for n in self._table("runs")["rows"].to_pylist())
+        if rows and not any((self.folder / f"samples.{end}").exists() for end in ("parquet", "arrows")):
+            raise StorageError(
+                f"{self.folder / 'samples.parquet'} is not there, and {rows:,} rows were recorded in it: "
+                "copy it from where the run was made"
+            )
 
 
 def list_runs(root: Path | None = None) -> list[Run]:

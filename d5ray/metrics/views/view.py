@@ -156,6 +156,7 @@ class RunView:
                 self.behind = True
                 return True
         if not finished.exists():
+            self.run.check_rows()
             return news
         files = self.run.finished([name])
         source = f"{name}_other"
