@@ -36,6 +36,7 @@ def check(recipe: Recipe, space: object) -> dict[str, Any]:
                 f"space has {value!r} for {key!r}: it must be a domain such as ray.tune.loguniform(0.001, 1)"
                 ", or a list; give a value that all trials have by overrides"
             )
+        _check_bounds(key, domains[key])
     _check_draws(recipe, domains)
     return domains
 
@@ -98,6 +99,20 @@ def _check_key(recipe: Recipe, key: object) -> None:
             f"space has {key!r}, which is not in MUTABLE of the recipe {recipe.name}: {nearest(key, mutable)}"
             "; to search it, put it there in a copy of the recipe"
         )
+
+
+def _check_bounds(key: str, domain: Any) -> None:
+    low, high = getattr(domain, "lower", None), getattr(domain, "upper", None)
+    if low is None or high is None:
+        return
+    with suppress(ValueError):  # of Tune, where a whole number is to be between 2 and 2
+        domain.sample(random_state=0)
+        if low <= high:
+            return
+    raise ConfigurationError(
+        f"space has bounds from {low} to {high} for {key!r}: no value is between them; give the lower one "
+        "first, as in loguniform(0.1, 1)"
+    )
 
 
 def _choices(domain: Any) -> list[Any]:
