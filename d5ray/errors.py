@@ -1,7 +1,10 @@
 """The errors that people see: what was found, what was expected, what to do."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+FEW: Final = 5  # names of runs that an error lists
 
 
 class D5Error(Exception):
@@ -65,20 +68,37 @@ class PeerLost(D5Error):
         return PeerLost, (self.rank, self.detail)
 
 
-def nearest(name: object, known: Iterable[str]) -> str:
+def nearest(name: object, known: Iterable[str], most: int | None = None) -> str:
     """The end of an error message about an unknown name: the nearest known one, or all of them.
+
+    most: of the known names that are listed, the nearest first, where there may be any number.
 
     >>> nearest("momentun", ["momentum", "sgd"])
     "did you mean 'momentum'?"
     >>> nearest("x", ["momentum", "sgd"])
     'known: momentum, sgd'
+    >>> nearest("x", ["max", "momentum", "sgd"], most=1)
+    'known: max and 2 more'
     """
     names = sorted(known)
     lowered = {candidate.lower(): candidate for candidate in names}
     close = difflib.get_close_matches(str(name).lower(), lowered, n=1, cutoff=0.6)
     if close:
         return f"did you mean {lowered[close[0]]!r}?"
-    return f"known: {', '.join(names)}" if names else "none are known"
+    if most is not None:
+        close = difflib.get_close_matches(str(name).lower(), lowered, n=len(names) or 1, cutoff=0)
+        names = [lowered[each] for each in close]
+    return f"known: {some(names, most)}" if names else "none are known"
+
+
+def some(names: Sequence[str], most: int | None = FEW) -> str:
+    """The first of these names, and how many more there are; None: all.
+
+    >>> some(["a", "b", "c", "d"], 2), some(["a", "b"], 2)
+    ('a, b and 2 more', 'a, b')
+    """
+    more = 0 if most is None else len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def first_line(error: BaseException) -> str:

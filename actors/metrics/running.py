@@ -12,7 +12,7 @@ import ray
 from d5ray.actors.calls import ActorDied, get
 from d5ray.actors.session import session
 from d5ray.checks import shown
-from d5ray.errors import ConfigurationError, D5Error, StorageError, nearest
+from d5ray.errors import FEW, ConfigurationError, D5Error, StorageError, nearest
 from d5ray.metrics.queries.run_queries import Queryable
 from d5ray.metrics.queries.source import Answer, Limits, QuerySource
 from d5ray.metrics.record.folders import runs_root
@@ -114,7 +114,7 @@ def running(name: str = "last", address: str | None = None) -> RunningRun:
             f"Several running runs begin with {name!r}: {', '.join(fitting)}: write more"
         )
     if not fitting:
-        raise ConfigurationError(f"No run {name!r} is going on in this cluster: {nearest(name, there)}")
+        raise ConfigurationError(f"No run {name!r} is going on in this cluster: {nearest(name, there, FEW)}")
     return RunningRun(fitting[0], ray.get_actor(ACTOR_NAME, namespace=fitting[0]))
 
 
@@ -127,7 +127,8 @@ def _address_of(name: str) -> str:
         if row["status"] == "running" and row["ray_address"]:
             return str(row["ray_address"])
     if not rows:
-        why = f"There is no run {shown(name)} in {runs_root()}: {nearest(name, [run.name for run in runs])}"
+        near = nearest(name, [run.name for run in runs], FEW)
+        why = f"There is no run {shown(name)} in {runs_root()}: {near}"
     elif rows[0]["status"] == "running":
         why = f"The run {rows[0]['run_id']} has no Ray: it is a simulation, or has not begun to train"
     else:

@@ -11,7 +11,7 @@ from typing import Any, Final, final
 
 import pyarrow as pa
 
-from d5ray.errors import ConfigurationError, D5Error, nearest
+from d5ray.errors import FEW, ConfigurationError, D5Error, nearest
 from d5ray.metrics.judge.partners import partners
 from d5ray.metrics.judge.run_series import RunSeries, find
 from d5ray.metrics.queries.source import Limits, while_wanted
@@ -172,7 +172,7 @@ class Runs:
             return Run(self._elsewhere[name])
         if Path(name).name != name or not (self.root / name).is_dir():
             known = [run.name for run in list_runs(self.root)]
-            raise ConfigurationError(f"There is no run {name!r} in {self.root}: {nearest(name, known)}")
+            raise ConfigurationError(f"There is no run {name!r} in {self.root}: {nearest(name, known, FEW)}")
         return Run.find(name, self.root)
 
     def rows(self) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from d5ray.checks import check_path
-from d5ray.errors import ConfigurationError, StorageError
+from d5ray.errors import ConfigurationError, StorageError, some
 from d5ray.metrics.queries.run_queries import Queryable
 from d5ray.metrics.queries.source import Limits, QuerySource, Shelf, StoredRows
 from d5ray.metrics.record.files import read_parquet, storing, write_parquet
@@ -187,7 +187,7 @@ def find(name: str | Path) -> Run | RunSeries:
     if not begins or any(run.name.startswith(str(name)) for run in list_runs()):
         return Run.find(name)
     if len(begins) > 1:
-        names = ", ".join(sorted(series.name for series in begins))
+        names = some([series.name for series in begins])
         raise ConfigurationError(f"Several series begin with {str(name)!r}: {names}: write more of it")
     return begins[0]
 

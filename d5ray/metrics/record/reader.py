@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from d5ray.checks import check_path
-from d5ray.errors import ConfigurationError, StorageError, first_line, nearest
+from d5ray.errors import FEW, ConfigurationError, StorageError, first_line, nearest, some
 from d5ray.metrics.queries.run_queries import Queryable
 from d5ray.metrics.queries.source import Limits, QuerySource
 from d5ray.metrics.record.files import not_allowed, read_parquet, read_together
@@ -89,12 +89,12 @@ class Run(Queryable):
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
-            names = ", ".join(sorted(run.name for run in fitting))
+            names = some([run.name for run in fitting])
             raise ConfigurationError(
                 f"Several runs in {root} begin with {str(name)!r}: {names}: write more of it"
             )
         raise ConfigurationError(
-            f"There is no run {str(name)!r} in {root}: {nearest(name, [run.name for run in runs])}"
+            f"There is no run {str(name)!r} in {root}: {nearest(name, [run.name for run in runs], FEW)}"
         )
 
     @property

@@ -274,13 +274,19 @@ def test_a_run_is_found_by_name_beginning_path_and_last(tmp_path: Path) -> None:
     assert Run.find("digits-a", tmp_path).name == "digits-a3"
     assert Run.find(tmp_path / "mlp-1").name == "mlp-1"
     assert Run.find(str(tmp_path / "mlp-1"), tmp_path / "nowhere").name == "mlp-1"
-    with pytest.raises(ConfigurationError, match="digits-a3, digits-b7"):
+    with pytest.raises(ConfigurationError, match="digits-b7, digits-a3"):
         Run.find("digits-", tmp_path)
     with pytest.raises(ConfigurationError, match="did you mean 'digits-a3'"):
         Run.find("digit-a3", tmp_path)
     for name in ("foreign", "", "last"):
         with pytest.raises(ConfigurationError, match="There is no run"):
             Run.find(name, tmp_path / "empty" if name == "last" else tmp_path)
+    for seed in range(30):
+        opened(tmp_path, f"another-{seed}").close()
+    with pytest.raises(ConfigurationError, match=r"known: mlp-1(, \S+){4} and 29 more$"):
+        Run.find("1-pm", tmp_path)
+    with pytest.raises(ConfigurationError, match=r"begin with 'another': (\S+, ){4}\S+ and 25 more: write"):
+        Run.find("another", tmp_path)
 
 
 def test_a_run_whose_driver_is_gone_has_died(tmp_path: Path) -> None:
