@@ -165,12 +165,13 @@ def _parameters(name: str) -> dict[str, inspect.Parameter]:
 
 
 def _loaded(name: str, options: Mapping[str, object], *given: object) -> Dataset:
-    lacking = [
-        key for key, each in _parameters(name).items() if each.default is each.empty and key not in options
-    ]
+    lacking = {
+        key: 10 if each.annotation is int else "/data/mine"
+        for key, each in _parameters(name).items()
+        if each.default is each.empty and key not in options
+    }
     if lacking:
         raise ConfigurationError(
-            f"data set {name!r} lacks {', '.join(lacking)}: say where it is, such as "
-            f"dataset_kwargs={{{lacking[0]!r}: '/data/mine'}}"
+            f"data set {name!r} lacks {', '.join(lacking)}: say it, such as dataset_kwargs={lacking}"
         )
     return _loader(name)(*given, **options)

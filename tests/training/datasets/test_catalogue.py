@@ -1,5 +1,6 @@
 """Claims about load_dataset: names, options, and the folders that it looks in."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -76,10 +77,18 @@ def test_an_option_without_sense_is_refused(name: str, options: dict[str, object
         load_dataset(name, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("name", "option"), [("image_folder", "path"), ("parquet", "train")])
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("image_folder", "path"),
+        ("parquet", "train"),
+        *cases_of("workloads", lambda: [("webdataset", "train, classes"), ("tfrecord", "train, classes")]),
+    ],
+)
 def test_where_the_data_lies_must_be_said(name: str, option: str) -> None:
-    """Without the option that says it, the error names the option."""
-    with pytest.raises(ConfigurationError, match=f"{name!r} lacks {option}: say where it is"):
+    """Without the option that says it, the error names the option, with a value of its kind; so of others."""
+    example = re.escape(str({key: 10 if key == "classes" else "/data/mine" for key in option.split(", ")}))
+    with pytest.raises(ConfigurationError, match=f"{name!r} lacks {option}: say it, .*={example}$"):
         load_dataset(name)
 
 
