@@ -200,17 +200,12 @@ def breakdown(tables: Mapping[str, pa.Table]) -> str | None:
 
 
 def apartness(tables: Mapping[str, pa.Table]) -> str | None:
-    """`staleness 2.2 (0: 18 %, 1: 31 %, …)   consensus 0.012`: of agents that do not wait for each other."""
+    """`mean staleness 2.2   …   all pushes by staleness 0: 18%, 1: 31%, …`: of agents that do not wait."""
     if not asynchrony.is_asynchronous(tables):
         return None
     parts = []
-    if counted := asynchrony.staleness_histogram(tables):
-        total = sum(counted.values())
-        mean = sum(stale * times for stale, times in counted.items()) / total
-        most = sorted(counted, key=lambda stale: -counted[stale])[:MOST_STALENESSES]
-        shown = ", ".join(f"{stale}: {counted[stale] / total:.0%}" for stale in sorted(most))
-        parts.append(f"mean staleness {mean:.3g} ({shown}; at most {max(counted)})")
     for name, word in (
+        ("staleness", "mean staleness"),
         ("clock_gap", "largest gap"),
         ("consensus_distance", "last consensus distance"),
         ("load_balance", "load balance"),
@@ -218,6 +213,11 @@ def apartness(tables: Mapping[str, pa.Table]) -> str | None:
         value = metric_named(name).estimate(tables).value
         if value is not None:
             parts.append(f"{word} {value:.3g}")
+    if counted := asynchrony.staleness_histogram(tables):
+        total = sum(counted.values())
+        most = sorted(counted, key=lambda stale: -counted[stale])[:MOST_STALENESSES]
+        shown = ", ".join(f"{stale}: {counted[stale] / total:.0%}" for stale in sorted(most))
+        parts.append(f"all pushes, warm-up included, by staleness {shown}; at most {max(counted)}")
     return "   ".join(parts) or None
 
 

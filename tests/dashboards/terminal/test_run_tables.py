@@ -2,14 +2,18 @@
 
 import io
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
+import d5ray as d5
 from d5ray.dashboards.terminal import series_tables
-from d5ray.dashboards.terminal.run_tables import criteria, notes, unsteady
+from d5ray.dashboards.terminal.run_tables import apartness, breakdown, criteria, notes, unsteady
+from d5ray.metrics.definitions.asynchrony import Staleness, staleness_histogram
 from d5ray.metrics.definitions.catalogue import StepTime, TrainingLoss
 from d5ray.metrics.definitions.convergence import TimeToAccuracy
 from d5ray.metrics.judge.run_series import RunSeries
@@ -62,3 +66,27 @@ def test_a_series_shows_its_runs_and_where_they_are(
         ["7", "run-7", "completed"], ["8", "run-8", "completed"],
     ]  # fmt: skip
     assert last == f'data  {series.folder}   sql  d5ray sql both "select …"'
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, pa.Table]:
+    """Two agents, of which one is slow, that push to a server without waiting; many steps are warm-up."""
+    experiment = d5.Experiment(
+        "mlp", "digits", d5.optimizers.SGD(0.1), distributed=d5.optimizers.ASGD(), agents=3,
+        batch_size=16, slow=d5.faults.Slowdown(1, 4.0),
+        recording=d5.metrics.Recording(warmup_steps=10),
+    )  # fmt: skip
+    with d5.simulate(experiment, root=tmp_path_factory.mktemp("runs")) as group:
+        group.train()
+        return group.tables()
+
+
+def test_the_mean_staleness_that_is_shown_is_the_metric(apart: Mapping[str, pa.Table]) -> None:
+    """Without warm-up; the pushes beside it are all, which the line says."""
+    found = Staleness().estimate(apart).value
+    counted = staleness_histogram(apart)
+    overall = sum(stale * times for stale, times in counted.items()) / sum(counted.values())
+    assert found is not None and f"{found:.3g}" != f"{overall:.3g}"
+    said = apartness(apart) or ""
+    assert said.startswith(f"mean staleness {found:.3g}   ")
+    assert f"all pushes, warm-up included, by staleness 0: {counted[0] / sum(counted.values()):.0%}, " in said
