@@ -190,7 +190,8 @@ def breakdown(tables: Mapping[str, pa.Table]) -> str | None:
     alone = asynchrony.is_asynchronous(tables)
     rate = metric_named(f"{'asynchronous_' if alone else ''}samples_per_second").estimate(tables).value
     sent = metric_named("bytes_sent").estimate(tables).value
-    beside = [f"mean: {rate:,.0f} samples/s"] if rate is not None else []
+    said = ", each agent at its own pace (asynchronous_samples_per_second)" if alone else ""
+    beside = [f"mean: {rate:,.0f} samples/s{said}"] if rate is not None else []
     if sent:
         beside.append(f"most sent: {size(sent)}")
     predicted = metric_named("predicted_exchange_time").estimate(tables).value

@@ -178,7 +178,8 @@ class EvaluationTime(MetricOfRows):
 class Throughput(RateOfSteps, name="samples_per_second", work="samples"):
     """Training samples that all agents together process in a second.
 
-    The time of a step is that of its slowest rank.
+    The time of a step is that of its slowest rank. Of agents that do not wait for each other take
+    `AsynchronousThroughput`, which `d5ray show` has of them.
     """
 
     aggregation = "sum of samples over sum of step times"

@@ -1,19 +1,20 @@
 """Claims about the table of criteria: what is infinite is over its budget, and what is missing says so"""
 
 import io
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from rich.console import Console
 
 import d5ray as d5
 from d5ray.dashboards.terminal import series_tables
 from d5ray.dashboards.terminal.run_tables import apartness, breakdown, criteria, notes, unsteady
-from d5ray.metrics.definitions.asynchrony import Staleness, staleness_histogram
 from d5ray.metrics.definitions.catalogue import StepTime, TrainingLoss
 from d5ray.metrics.definitions.convergence import TimeToAccuracy
 from d5ray.metrics.judge.run_series import RunSeries
@@ -70,7 +71,7 @@ def test_a_series_shows_its_runs_and_where_they_are(
 
 @pytest.fixture(scope="module")
 def apart(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, pa.Table]:
-    """Two agents, of which one is slow, that push to a server without waiting; many steps are warm-up."""
+    """Three agents, of which one is slow, that push to a server without waiting; many steps are warm-up."""
     experiment = d5.Experiment(
         "mlp", "digits", d5.optimizers.SGD(0.1), distributed=d5.optimizers.ASGD(), agents=3,
         batch_size=16, slow=d5.faults.Slowdown(1, 4.0),
@@ -83,10 +84,21 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, pa.Table]:
 
 def test_the_mean_staleness_that_is_shown_is_the_metric(apart: Mapping[str, pa.Table]) -> None:
     """Without warm-up; the pushes beside it are all, which the line says."""
-    found = Staleness().estimate(apart).value
-    counted = staleness_histogram(apart)
-    overall = sum(stale * times for stale, times in counted.items()) / sum(counted.values())
-    assert found is not None and f"{found:.3g}" != f"{overall:.3g}"
+    found = d5.metrics.Staleness().estimate(apart).value
+    pushes = apart["events"].filter(pc.equal(apart["events"]["name"].cast(pa.utf8()), "push_pull"))
+    counted = [stale for each in pushes["detail"].to_pylist() for stale in json.loads(each)["staleness"]]
+    assert found is not None and f"{found:.3g}" != f"{np.mean(counted):.3g}"
     said = apartness(apart) or ""
     assert said.startswith(f"mean staleness {found:.3g}   ")
-    assert f"all pushes, warm-up included, by staleness 0: {counted[0] / sum(counted.values()):.0%}, " in said
+    assert f"all pushes, warm-up included, by staleness 0: {counted.count(0) / len(counted):.0%}, " in said
+
+
+def test_the_rate_of_agents_that_do_not_wait_is_said_to_be_theirs(apart: Mapping[str, pa.Table]) -> None:
+    """It is not that of `Throughput`, for which a step ends when the slowest agent is done."""
+    own, together = (
+        metric().estimate(apart).value
+        for metric in (d5.metrics.AsynchronousThroughput, d5.metrics.Throughput)
+    )
+    assert own is not None and together is not None and own > 1.3 * together
+    said = f"mean: {own:,.0f} samples/s, each agent at its own pace (asynchronous_samples_per_second)"
+    assert said in (breakdown(apart) or "")
