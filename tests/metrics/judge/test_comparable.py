@@ -20,14 +20,9 @@ from d5ray.recipes.engine.recipe import Recipe
 from tests.beside_kits import needs_kit, there, with_kits
 from tests.conftest import d5ray
 
+pytestmark = pytest.mark.usefixtures("own_home")
 FIXED: dict[str, Any] = {"model": "mlp", "epochs": 1, "batch_size": 512}
 DIGITS = d5.datasets.load_dataset("digits")
-
-
-@pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("D5RAY_HOME", str(tmp_path))
-    return tmp_path
 
 
 def ran(**data: Any) -> Run:
