@@ -295,6 +295,35 @@ def test_wrong_samples_are_the_surest_mistakes_first() -> None:
         assert np.array_equal(row["input"], DATA.test.inputs[row["index"]].ravel())
 
 
+class OfTwoParts(nn.Module):
+    """Three scores of a sample's parts a (n, 2) and b (n, 1, 3)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = nn.Linear(5, 3)
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> Any:
+        return self.scores(torch.cat([a, b[:, 0]], 1))
+
+
+def test_wrong_samples_of_several_parts_have_each(tmp_path: Path) -> None:
+    """Under the part's place, with its shape."""
+    rng = np.random.default_rng(7)
+    parts = {"a": rng.normal(size=(60, 2)), "b": rng.normal(size=(60, 1, 3))}
+    data = d5.from_arrays(
+        {name: part.astype(np.float32) for name, part in parts.items()}, rng.integers(0, 3, 60), test=0.5
+    )
+    wanted = experiment(d5.events.SaveWrongSamples(), model=OfTwoParts, model_kwargs={}, dataset=data)
+    with d5.simulate(wanted, root=tmp_path) as group:
+        group.train(1, progress=False)
+    kept = pq.read_table(group.folder / "wrong_samples.parquet").to_pylist()
+    assert kept
+    for row in kept:
+        for name, part in data.test.take(np.array([row["index"]]))[0].items():
+            assert row[f"shape['{name}']"] == list(part.shape[1:])
+            assert row[f"input['{name}']"] == part.ravel().tolist()
+
+
 def test_in_sequences_every_label_can_be_wrong(tmp_path: Path) -> None:
     """With its position; 1,500 labels in pieces of at most 1,024."""
     tokens = np.random.default_rng(1).integers(0, 5, (250, 7))

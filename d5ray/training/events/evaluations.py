@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from d5ray.checks import check_count
-from d5ray.networks.executors.trees import Tree, mapped
+from d5ray.networks.executors.trees import Tree, leaves, mapped
 from d5ray.training.batches.loader import pieces_to_test
 from d5ray.training.datasets.samples import IGNORED, Subset
 from d5ray.training.events.event import Event, check_classifies, check_evaluates
@@ -125,8 +125,7 @@ class Quality(Event, ABC):
 NAME = "wrong_samples.parquet"
 COLUMNS = {
     "index": pa.int64(), "position": pa.list_(pa.int64()), "label": pa.int64(), "predicted": pa.int64(),
-    "score": pa.float64(), "label_score": pa.float64(), "input": pa.list_(pa.float32()),
-    "shape": pa.list_(pa.int64()),
+    "score": pa.float64(), "label_score": pa.float64(),
 }  # fmt: skip
 AT_A_TIME = 1024  # labels, so that a large test split fits the memory
 
@@ -137,8 +136,9 @@ class SaveWrongSamples(Event):
 
     Columns: index (in the test split), position (of the label in a sequence; otherwise empty), label,
     predicted, score (of the predicted class) and label_score, as the network gives them, and the sample
-    itself, as in the data set, as `input` with its `shape`. The first agent writes it, at the end of each
-    call of `train`, with the evaluated parameters.
+    itself, as in the data set, as `input` with its `shape`; of a sample of several parts each has its own,
+    such as `input['ids']` and `shape['ids']`. The first agent writes it, at the end of each call of `train`,
+    with the evaluated parameters.
 
     most: the maximal number of mistakes to store.
     """
@@ -171,10 +171,12 @@ class SaveWrongSamples(Event):
             del kept[self.most :]
             begin += len(labels)
         stored, _ = test.take(np.array([row["index"] for row in kept], dtype=np.int64))
-        shape = list(test.sample_shape)
-        for row, sample in zip(kept, stored, strict=True):
-            row |= {"input": sample.ravel().astype(np.float32), "shape": shape}
-        table = pa.Table.from_pylist(kept, schema=pa.schema(COLUMNS))
+        columns = dict(COLUMNS)
+        for place, part in leaves(stored):
+            columns |= {f"input{place}": pa.list_(pa.float32()), f"shape{place}": pa.list_(pa.int64())}
+            for row, sample in zip(kept, part, strict=True):
+                row |= {f"input{place}": sample.ravel().astype(np.float32), f"shape{place}": sample.shape}
+        table = pa.Table.from_pylist(kept, schema=pa.schema(columns))
         moment.keep(NAME, _parquet(table))
         moment.note("wrong_samples", count=count, kept=len(kept), file=NAME)
 
