@@ -61,17 +61,8 @@ TRAINS = """
 REFUSALS = """
     from d5ray.dashboards.terminal import doctor
     from d5ray.distributed.communicators.shared_memory.segments import supported
-    from d5ray.errors import ConfigurationError
-    from d5ray.kits.laboratory.chaos.campaign import campaign
-
-    def refused(call):
-        try:
-            call()
-        except ConfigurationError as error:
-            print(error)
 
     print(supported())
-    refused(lambda: campaign("digits_lenet", trials=1))
     for finding in doctor.examine(None):
         print(finding.topic, finding.state, finding.text, finding.advice)
 """
@@ -104,9 +95,5 @@ def test_simulations_and_agents_over_sockets_train(tmp_path: Path) -> None:
 def test_refusals_say_that_it_is_linux_they_need(tmp_path: Path) -> None:
     told = hidden(REFUSALS, tmp_path)
     assert "shared memory between agents needs Linux, this is darwin" in told
-    assert (
-        "a campaign of faults finds the processes of a run in /proc, which Linux alone has, and this is "
-        "darwin" in told
-    )
     assert "shared memory note none, as this is darwin" in told
     assert "--shm-size" not in told

@@ -1,4 +1,4 @@
-"""The laboratory: comparisons, repetitions, scaling, chaos, checks, tuning, and measuring one's own parts"""
+"""The laboratory: comparisons, repetitions, scaling, checks, tuning, and measuring one's own parts"""
 
 from typing import Final
 
@@ -32,7 +32,7 @@ BRINGS: Final[dict[str, dict[str, str]]] = {
         "d5ray.recipes.jobs": f"{_HERE}.jobs",
         **{
             f"d5ray.recipes.engine.{name}": f"{_HERE}.{name}"
-            for name in ("bench", "chaos", "checking", "comparisons", "repeats", "tuning")
+            for name in ("bench", "checking", "comparisons", "repeats", "tuning")
         },
         **{
             f"d5ray.metrics.definitions.{name}": f"{_HERE}.metrics.{name}"

@@ -1,21 +1,21 @@
 """Claims about campaigns of faults: equal seeds draw equal trials, and the judge sees what is wrong"""
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import d5ray as d5
-from d5ray.errors import ConfigurationError
-from d5ray.kits.laboratory.chaos import campaign as campaigns
-from d5ray.kits.laboratory.chaos import judging
-from d5ray.kits.laboratory.chaos.judging import (
+from tests.beside_kits import cases_of
+from tests.cases import of_this_week
+from tests.conftest import REPOSITORY, Head
+from tests.disks import mounted, unshared
+from tests.kits.laboratory.chaos import judging
+from tests.kits.laboratory.chaos.campaign import check, endure
+from tests.kits.laboratory.chaos.judging import (
     COMPLETES,
     DIES,
     ENDS,
@@ -28,12 +28,8 @@ from d5ray.kits.laboratory.chaos.judging import (
     expected,
     judged,
 )
-from d5ray.kits.laboratory.chaos.processes import Ended, ended
-from d5ray.kits.laboratory.chaos.trials import VICTIMS, Trial, drawn, possible
-from tests.beside_kits import cases_of
-from tests.cases import of_this_week
-from tests.conftest import Head, marked
-from tests.disks import mounted, unshared
+from tests.kits.laboratory.chaos.processes import Ended, ended
+from tests.kits.laboratory.chaos.trials import VICTIMS, Trial, drawn, possible
 
 EXPERIMENT = d5.Experiment("mlp", "digits", d5.optimizers.SGD(0.1), agents=3, batch_size=16)
 RECIPE = '''"""Three small agents"""
@@ -62,9 +58,10 @@ SEED = 31  # all policies and moments are among the first trials that it draws
 TRIAL_SECONDS = 25  # of an idle machine, at most, on average: most of it the start of processes
 
 
-def of(plan: d5.Faults, policy: str = "stop") -> Trial:
-    about = plan.planned[-1]
-    return Trial(0, about.victim, about.kind, plan, policy)
+def recipe_of(rule: str, communicator: str) -> str:
+    """The recipe of small agents with another rule and communicator; ADPSGD has no checkpoints."""
+    recipe = WITHOUT_CHECKPOINTS if rule == "ADPSGD" else RECIPE
+    return f'{recipe}MUTABLE |= {{"distributed": d5.optimizers.{rule}, "communicator": "{communicator}"}}\n'
 
 
 def test_equal_seeds_draw_equal_trials_and_every_pair_comes_alike() -> None:
@@ -73,7 +70,7 @@ def test_equal_seeds_draw_equal_trials_and_every_pair_comes_alike() -> None:
     trials = drawn(EXPERIMENT, 36, 7, **draw)  # type: ignore[arg-type]
     assert trials == drawn(EXPERIMENT, 36, 7, **draw)  # type: ignore[arg-type]
     assert trials != drawn(EXPERIMENT, 36, 8, **draw)  # type: ignore[arg-type]
-    pairs = [(trial.victim, trial.kind) for trial in trials]
+    pairs = [(trial.victim, trial.about.kind) for trial in trials]
     assert {pairs.count(pair) for pair in pairs} == {6} and len(set(pairs)) == 6
     for trial in trials:
         trial.faults.check(3, None)
@@ -131,22 +128,13 @@ def test_two_faults_come_close_together() -> None:
 def test_a_disk_is_a_victim_like_others() -> None:
     """Full for a second or for ever, under every policy; it comes as often as each pair of the others."""
     trials = drawn(EXPERIMENT, 40, 1, steps=9, seconds=1.0, victims=("agent",), kinds=("kill", "fill_disk"))
-    full = [trial for trial in trials if trial.kind == "fill_disk"]
+    full = [trial for trial in trials if trial.about.kind == "fill_disk"]
     assert len(full) == 20 and {trial.victim for trial in full} == {"disk"}
     assert {trial.about.seconds for trial in full} == {None, 1.0}
     assert {trial.policy for trial in full} == {"stop", "continue", "restart", "replace"}
     for trial in full:
         trial.faults.check_real()
         assert d5.Faults.parse(repr(trial.faults)) == trial.faults
-
-
-@pytest.mark.parametrize(
-    ("kind", "wrong"), [("fill_disk", "mount a small one"), ("fill_shared_memory", "one of its own")]
-)
-def test_what_others_need_is_refused_before_anything_runs(kind: str, wrong: str) -> None:
-    """The disk of the tests' runs is the machine's, and so is the shared memory."""
-    with pytest.raises(ConfigurationError, match=wrong):
-        campaigns.campaign("digits_lenet", trials=1, kinds=(kind,))
 
 
 def test_a_driver_never_stands_for_ever() -> None:
@@ -176,8 +164,8 @@ def test_a_driver_never_stands_for_ever() -> None:
 )
 def test_how_a_run_is_to_end_follows_from_plan_and_policy(plan: d5.Faults, policy: str, wanted: str) -> None:
     """And where the fault never happened, it completes."""
-    assert expected(of(plan, policy), {str(fault) for fault in plan}, EXPERIMENT) == wanted
-    assert expected(of(plan, policy), set(), EXPERIMENT) == COMPLETES
+    assert expected(Trial(plan, policy), {str(fault) for fault in plan}, EXPERIMENT) == wanted
+    assert expected(Trial(plan, policy), set(), EXPERIMENT) == COMPLETES
 
 
 @pytest.mark.parametrize(
@@ -200,11 +188,11 @@ def test_how_a_run_is_to_end_that_loses_several_agents(
     for rank in range(deaths):
         plan = plan.kill(agent=rank, at_step=1)
     experiment = EXPERIMENT.with_values(**changes)
-    assert expected(of(plan, policy), {str(fault) for fault in plan}, experiment) == wanted
+    assert expected(Trial(plan, policy), {str(fault) for fault in plan}, experiment) == wanted
 
 
 def finished(code: int | None, err: str = "", left: tuple[str, ...] = ()) -> Ended:
-    return Ended(code, "", err, 1.0, left)
+    return Ended(code, err, 1.0, left)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +206,7 @@ def finished(code: int | None, err: str = "", left: tuple[str, ...] = ()) -> End
 )
 def test_the_judge_sees_what_is_wrong_with_a_process(process: Ended, wrong: str, tmp_path: Path) -> None:
     """Hung, leftovers, another exit code than the policy's, a traceback."""
-    found = judged(of(d5.Faults().kill(agent=1, at_step=1)), process, EXPERIMENT, tmp_path, 9.0)
+    found = judged(Trial(d5.Faults().kill(agent=1, at_step=1), "stop"), process, EXPERIMENT, tmp_path, 9.0)
     assert any(wrong in each for each in found.wrong)
 
 
@@ -234,8 +222,8 @@ def test_the_judge_compares_the_survivors_and_reads_the_folder(
     with d5.simulate(EXPERIMENT.with_values(on_failure="continue"), faults=plan) as group:
         group.train(5, progress=False)
     wanted = EXPERIMENT.with_values(min_agents=3)
-    found = judged(of(plan, "continue"), finished(0), wanted, tmp_path, 9.0)
-    assert found.completed and not found.happened and found.missed
+    found = judged(Trial(plan, "continue"), finished(0), wanted, tmp_path, 9.0)
+    assert found.status == "completed" and not found.happened and found.missed
     assert any("different parameters" in each for each in found.wrong)
     assert any("2 agents trained, and min_agents is 3" in each for each in found.wrong)
 
@@ -262,30 +250,23 @@ def test_the_judge_tells_a_fault_that_met_nobody_from_one_that_was_survived(
 
     monkeypatch.setattr(judging, "_read", with_faults)
     monkeypatch.setattr(judging, "_wrong_folder", lambda *given: ())  # what a simulation leaves
-    found = judged(of(plan), finished(0), EXPERIMENT, tmp_path, 9.0)
+    found = judged(Trial(plan, "stop"), finished(0), EXPERIMENT, tmp_path, 9.0)
     survived = "under on_failure='stop' it fails, but its status is 'completed' and its exit code 0"
     assert (found.happened, found.missed) == (met, not met)
     assert [each.partition(":")[0] for each in found.wrong] == [survived] * met
 
 
 def result(*wrong: str, did: bool = True) -> Judged:
-    return Judged(of(d5.Faults().kill(agent=1, at_step=1)), "completed", did, not did, 1.0, wrong)
+    return Judged(Trial(d5.Faults().kill(agent=1, at_step=1), "stop"), "completed", did, not did, wrong)
 
 
 def test_a_campaign_is_decided_by_its_trials() -> None:
-    """One that is wrong fails it; too few, or no fault that happened, leave it open."""
-    made = [
-        campaigns.Campaign("r", 1, 1.0, trials, 2).verdict
-        for trials in (
-            (result(), result()), (result(), result("hung")), (result(),), (result(did=False),) * 2,
-        )
-    ]  # fmt: skip
-    assert made == ["PASS", "FAIL", "INCONCLUSIVE", "INCONCLUSIVE"]
-    (row,) = campaigns.Campaign("r", 1, 1.0, (result(), result("hung")), 2).rows
-    assert row == {
-        "kind": "kill", "victim": "agent", "trials": 2, "happened": 2, "missed": 0, "completed": 2,
-        "right": 1, "wrong": 1,
-    }  # fmt: skip
+    """One that is wrong fails it, and so it does if no fault happened in any."""
+    check([result(), result(did=False)])
+    with pytest.raises(AssertionError, match="hung"):
+        check([result(), result("hung")])
+    with pytest.raises(AssertionError, match="no fault happened"):
+        check([result(did=False)] * 2)
 
 
 def test_a_process_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
@@ -296,38 +277,13 @@ def test_a_process_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> No
     assert found.code is None
 
 
-def test_what_is_no_campaign_is_one_sentence() -> None:
-    """A recipe that trains no agents, a victim that is none."""
-    with pytest.raises(ConfigurationError, match="no training of agents"):
-        campaigns.campaign("scale_study", trials=1)
-    with pytest.raises(ConfigurationError, match="victims"):
-        drawn(EXPERIMENT, 1, 1, steps=1, seconds=1.0, victims=("conductor",))
-
-
-CAMPAIGN = """
-import json, sys
-from d5ray.kits.laboratory.chaos.campaign import campaign
-found = campaign({!r}, **{!r})
-print(json.dumps(found.as_data()))
-sys.exit({{"PASS": 0, "FAIL": 1}}.get(found.verdict, 2))
-"""
-
-
-def endure(
-    tmp_path: Path, text: str, trials: int, address: str | None, seed: int = SEED, **drawn_from: Any
-) -> None:
-    recipe = tmp_path / "small.py"
-    recipe.write_text(text)
-    found = campaigns.campaign(str(recipe), trials=trials, seed=seed, address=address, **drawn_from)
-    assert found.verdict == "PASS", json.dumps(found.as_data()["wrong"], indent=1)
-
-
 @pytest.mark.full
 @pytest.mark.timeout(6 * TRIAL_SECONDS)
 @pytest.mark.parametrize("recipe", [RECIPE, SERVERS], ids=["one model", "with servers"])
 def test_five_trials_end_as_promised(recipe: str, tmp_path: Path, head: Head) -> None:
     """Of agents, servers, aggregator and driver, at a cluster that they share; others every week."""
-    endure(tmp_path, recipe, 5, head.address, seed=of_this_week("trials of faults").randrange(2**31))
+    seed = of_this_week("trials of faults").randrange(2**31)
+    endure(tmp_path, recipe, 5, seed=seed, address=head.address)
 
 
 @pytest.mark.slow
@@ -335,7 +291,7 @@ def test_five_trials_end_as_promised(recipe: str, tmp_path: Path, head: Head) ->
 @pytest.mark.parametrize("recipe", [RECIPE, SERVERS], ids=["one model", "with servers"])
 def test_forty_trials_end_as_promised(recipe: str, tmp_path: Path, head: Head) -> None:
     """At a cluster that they share."""
-    endure(tmp_path, recipe, 40, head.address)
+    endure(tmp_path, recipe, 40, seed=SEED, address=head.address)
 
 
 @pytest.mark.slow
@@ -353,25 +309,22 @@ def test_three_hundred_trials_without_servers_end_as_promised(
     rule: str, communicator: str, tmp_path: Path
 ) -> None:
     """Each with an embedded Ray of its own, whose processes are victims, too; 75 of each pair."""
-    recipe = WITHOUT_CHECKPOINTS if rule == "ADPSGD" else RECIPE
-    settings = {"distributed": rule, "communicator": communicator}
-    endure(tmp_path, recipe, 75, None, victims=VICTIMS, settings=settings)
+    endure(tmp_path, recipe_of(rule, communicator), 75, seed=SEED, victims=VICTIMS)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(201 * TRIAL_SECONDS)
 def test_two_hundred_trials_with_servers_end_as_promised(tmp_path: Path) -> None:
     """Each with an embedded Ray of its own, whose processes are victims, too."""
-    endure(tmp_path, SERVERS, 200, None, victims=VICTIMS)
+    endure(tmp_path, SERVERS, 200, seed=SEED, victims=VICTIMS)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(21 * (TRIAL_SECONDS + 30))  # a full disk is waited for
-def test_trials_of_a_full_disk_end_as_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trials_of_a_full_disk_end_as_promised(tmp_path: Path) -> None:
     """Full for a second, or for ever."""
     with mounted(tmp_path / "disk", 64) as disk:
-        monkeypatch.setenv("D5RAY_HOME", str(disk))
-        endure(tmp_path, RECIPE, 20, None, kinds=("fill_disk",))
+        endure(disk, RECIPE, 20, seed=SEED, kinds=("fill_disk",))
 
 
 @pytest.mark.slow
@@ -379,29 +332,15 @@ def test_trials_of_a_full_disk_end_as_promised(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("communicator", ["shared_memory", "socket"])
 def test_trials_of_full_shared_memory_end_as_promised(communicator: str, tmp_path: Path) -> None:
     """Full for a second, or for ever; ten with agents that share memory, ten with others."""
-    recipe = tmp_path / "small.py"
-    recipe.write_text(RECIPE)
     own = unshared()
     chaos = 'mount -t tmpfs -o size=512m tmpfs /dev/shm; exec "$0" -c "$@"'
-    drawn_from: dict[str, Any] = {"kinds": ["fill_shared_memory"], "settings": {"communicator": communicator}}
-    code = CAMPAIGN.format(str(recipe), {"trials": 10, "seed": 1, **drawn_from})
+    code = (
+        "from pathlib import Path\n"
+        "from tests.kits.laboratory.chaos.campaign import endure\n"
+        f"endure(Path({str(tmp_path)!r}), {recipe_of('AllreduceSGD', communicator)!r}, 10, seed=1, "
+        "kinds=['fill_shared_memory'])"
+    )
     done = subprocess.run(
-        [*own, chaos, sys.executable, code],
-        env=os.environ | {"D5RAY_HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [*own, chaos, sys.executable, code], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.slow
-def test_ctrl_c_in_a_campaign_leaves_nothing(tmp_path: Path) -> None:
-    """In the midst of a trial: undecided, exit code 2, no process."""
-    recipe = tmp_path / "small.py"
-    recipe.write_text(RECIPE)
-    command = [sys.executable, "-c", CAMPAIGN.format(str(recipe), {"trials": 5})]
-    mark = f"d5ray-{time.time_ns()}"
-    process = subprocess.Popen(command, env=os.environ | {"D5RAY_TEST": mark}, stdout=subprocess.PIPE)
-    time.sleep(30)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
-    assert process.returncode in (2, 130)
-    assert marked(f"D5RAY_TEST={mark}") == {}

@@ -4,27 +4,23 @@ import json
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any
 
-from d5ray.distributed.faults.fault import MISSED, Fault
-from d5ray.errors import D5Error, first_line
-from d5ray.experiment import Experiment
+import d5ray as d5
+from d5ray.errors import first_line
 from d5ray.failures.exit_codes import ERROR_EXIT_CODE, EXIT_CODES, INTERRUPTED
-from d5ray.kits.laboratory.chaos.processes import Ended
-from d5ray.kits.laboratory.chaos.trials import FILLS, Trial
+from d5ray.faults import Fault
 from d5ray.kits.laboratory.checking import checker
-from d5ray.metrics.record.reader import Run
+from tests.kits.laboratory.chaos.processes import Ended
+from tests.kits.laboratory.chaos.trials import FILLS, OF_RAY, Trial
 
 COMPLETES, FAILS, DIES, INTERRUPTS, ENDS = "completes", "fails", "dies", "is interrupted", "ends"
-LEFT: Final = "completes or fails"  # where Ray ends in its own time, and maybe this process before
-FILLED: Final = "ends with the disk full"  # where nobody can write how
-SHORT: Final = "ends as shared memory is full"  # unless nobody needed more of it
-UNFINISHED: Final = "only a completed one counts"  # as `d5ray check` says
-ENDED_BY_RAY: Final = 1  # the exit code of a driver that Ray ends when its raylet takes its leave
-OF_RAY: Final = ("raylet", "gcs", "head")
+LEFT = "completes or fails"  # where Ray ends in its own time, and maybe this process before
+FILLED = "ends with the disk full"  # where nobody can write how
+SHORT = "ends as shared memory is full"  # unless nobody needed more of it
+ENDED_BY_RAY = 1  # the exit code of a driver that Ray ends when its raylet takes its leave
 
 
-@final
 @dataclass(frozen=True)
 class Judged:
     """A trial and what came of it. wrong: a sentence for everything that is not as promised."""
@@ -33,24 +29,17 @@ class Judged:
     status: str  # of the run; "" where it did not begin
     happened: bool  # the fault that the trial is about
     missed: bool  # which found no victim, as an event says
-    seconds: float
     wrong: tuple[str, ...]
 
-    @property
-    def completed(self) -> bool:
-        """True if the training did all its steps."""
-        return self.status == "completed"
 
-
-def judged(trial: Trial, ended: Ended, experiment: Experiment, home: Path, bound: float) -> Judged:
+def judged(trial: Trial, ended: Ended, experiment: d5.Experiment, home: Path, bound: float) -> Judged:
     """Judge a trial by its process and the folder of its run."""
-    folders = sorted((home / "runs").glob("*")) if (home / "runs").is_dir() else []
-    run = Run(folders[-1]) if folders else None
+    folders = sorted((home / "runs").glob("*"))
+    run = d5.Run(folders[-1]) if folders else None
     row, events = _read(run)
-    missed = _planned(events, MISSED)
-    happened = _planned(events, "fault") - missed
-    about = str(trial.about)
-    status = str(row.get("status", ""))
+    missed = {told["planned"] for told in _told(events, "fault_missed")}
+    happened = {told["planned"] for told in _told(events, "fault")} - missed
+    about, status = str(trial.about), str(row.get("status", ""))
     wrong: list[str] = []
     if ended.code is None:
         wrong.append(f"it did not end within {bound:.0f} s")
@@ -60,10 +49,10 @@ def judged(trial: Trial, ended: Ended, experiment: Experiment, home: Path, bound
         if run is not None and status != "running":
             wrong += _wrong_folder(run, status, wanted, events, experiment)
     wrong += [f"it left {each}" for each in ended.left]
-    return Judged(trial, status, about in happened, about in missed, ended.seconds, tuple(wrong))
+    return Judged(trial, status, about in happened, about in missed, tuple(wrong))
 
 
-def expected(trial: Trial, happened: Set[str], experiment: Experiment) -> str:
+def expected(trial: Trial, happened: Set[str], experiment: d5.Experiment) -> str:
     """The end that the run must have, by its policy and by the faults that happened to it, as texts."""
     planned = [fault for fault in trial.faults if str(fault) in happened]
     kinds = {(fault.victim, fault.kind) for fault in planned}
@@ -83,7 +72,7 @@ def expected(trial: Trial, happened: Set[str], experiment: Experiment) -> str:
     return _with_fewer(trial.policy, [fault for fault in fatal if fault.victim == "agent"], experiment)
 
 
-def _with_fewer(policy: str, fatal: list[Fault], experiment: Experiment) -> str:
+def _with_fewer(policy: str, fatal: list[Fault], experiment: d5.Experiment) -> str:
     """The end of a run that goes on after deaths of agents, by how many are left.
 
     With "replace" those that are too few wait for newcomers. Where nobody is left, newcomers have nobody to
@@ -98,25 +87,23 @@ def _with_fewer(policy: str, fatal: list[Fault], experiment: Experiment) -> str:
     return ENDS if nowhere and policy != "continue" else COMPLETES
 
 
-def _planned(events: list[dict[str, Any]], name: str) -> set[str]:
-    """The texts of the faults that events of this name tell of."""
-    return {json.loads(event["detail"])["planned"] for event in events if event["name"] == name}
+def _told(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """What the events of this name tell."""
+    return [json.loads(event["detail"]) for event in events if event["name"] == name]
 
 
 def _wrong_end(trial: Trial, ended: Ended, status: str, wanted: str) -> Iterator[str]:
-    code, last = ended.code, ended.err.strip().rpartition("\n")[2]
-    verdicts = tuple(EXIT_CODES.values())
+    code, last = ended.code, ended.last
+    error = code == ERROR_EXIT_CODE
+    completed = code in EXIT_CODES.values() and status == "completed"
+    failed = error and status in ("failed", "")
     right = {
-        COMPLETES: code in verdicts and status == "completed",
-        FAILS: code == ERROR_EXIT_CODE and status in ("failed", ""),
-        ENDS: (code in verdicts and status == "completed") or code == ERROR_EXIT_CODE,
-        LEFT: (code in verdicts and status == "completed")
-        or (code == ERROR_EXIT_CODE and status in ("failed", ""))
-        or (code == ENDED_BY_RAY and status in ("died", "completed")),
-        FILLED: (code in verdicts and status == "completed")
-        or (code == ERROR_EXIT_CODE and status in ("failed", "died") and "disk" in last),
-        SHORT: (code in verdicts and status == "completed")
-        or (code == ERROR_EXIT_CODE and status == "failed" and "/dev/shm" in last),
+        COMPLETES: completed,
+        FAILS: failed,
+        ENDS: completed or error,
+        LEFT: completed or failed or (code == ENDED_BY_RAY and status in ("died", "completed")),
+        FILLED: completed or (error and status in ("failed", "died") and "disk" in last),
+        SHORT: completed or (error and status == "failed" and "/dev/shm" in last),
         DIES: code == -9 and status in ("died", "completed", ""),
         INTERRUPTS: code in (INTERRUPTED, -15, 143) and status in ("interrupted", "completed", ""),
     }[wanted]
@@ -127,7 +114,7 @@ def _wrong_end(trial: Trial, ended: Ended, status: str, wanted: str) -> Iterator
         )
     if "Traceback (most recent call last)" in ended.err:
         yield "it shows a traceback"
-    if wanted == FAILS and code == ERROR_EXIT_CODE and not _names(trial, ended.err):
+    if wanted == FAILS and error and not _names(trial, ended.err):
         yield f"its error names another than the victim: {last[:300]}"
 
 
@@ -145,33 +132,32 @@ def _names(trial: Trial, err: str) -> bool:
 
 
 def _wrong_folder(
-    run: Run, status: str, wanted: str, events: list[dict[str, Any]], experiment: Experiment
+    run: d5.Run, status: str, wanted: str, events: list[dict[str, Any]], experiment: d5.Experiment
 ) -> Iterator[str]:
     found = checker.violations(run)
     if wanted in (DIES, FILLED, LEFT) and status == "died":
         if not found:
             yield "d5ray check finds nothing wrong with a run whose end is not written"
         return
-    unfinished = f"the run is {status}: {UNFINISHED}"
+    unfinished = f"the run is {status}: only a completed one counts"
     if status != "completed" and unfinished not in found:
         yield f"d5ray check does not say that {unfinished}"
-    for each in found:
-        if each != unfinished:
-            yield f"d5ray check: {each}"
-    sizes = [json.loads(event["detail"])["agents"] for event in events if event["name"] == "agents_changed"]
-    if min(sizes, default=experiment.faults.min_agents) < experiment.faults.min_agents:
-        yield f"{min(sizes)} agents trained, and min_agents is {experiment.faults.min_agents}"
+    yield from (f"d5ray check: {each}" for each in found if each != unfinished)
+    least = experiment.faults.min_agents
+    fewest = min((told["agents"] for told in _told(events, "agents_changed")), default=least)
+    if fewest < least:
+        yield f"{fewest} agents trained, and min_agents is {least}"
     rule = experiment.distributed_optimizer
     if status == "completed" and rule.one_model and not rule.one_sided:
-        told = [json.loads(event["detail"])["sha256"] for event in events if event["name"] == "parameters"]
-        if not told or len(set(told[-1].values())) != 1:
-            yield f"the agents that are left have different parameters: {told[-1:]}"
+        hashes = [told["sha256"] for told in _told(events, "parameters")]
+        if not hashes or len(set(hashes[-1].values())) != 1:
+            yield f"the agents that are left have different parameters: {hashes[-1:]}"
 
 
-def _read(run: Run | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _read(run: d5.Run | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     if run is None:
         return {}, []
     try:
         return run.row, run.tables()["events"].to_pylist()
-    except D5Error as error:
+    except d5.D5Error as error:
         return {"status": f"unreadable ({first_line(error)})"}, []

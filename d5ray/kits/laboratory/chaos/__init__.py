@@ -1,1 +1,0 @@
-"""Chaos: seeded trials of a recipe under faults, each judged by what the run promised"""
