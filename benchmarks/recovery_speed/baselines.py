@@ -1,15 +1,11 @@
 """Contenders that are killed beside d5ray's agents: torchft, Ray Train, hivemind; and what a start takes"""
 
-import contextlib
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -18,11 +14,10 @@ from benchmarks.recovery_speed.job import Recoveries
 from benchmarks.recovery_speed.marks import VICTIM, noted, outcome
 from benchmarks.recovery_speed.metrics import START_TIME
 from d5ray.errors import AgentError
+from d5ray.kits.laboratory.comparisons import processes
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
-from d5ray.kits.laboratory.comparisons.processes import LAST_LINES, environment
 
 TOLD_SECONDS = 60.0  # for a process to say where it is to be found
-END_SECONDS = 10.0
 LOOK_SECONDS = 0.02
 
 
@@ -39,10 +34,12 @@ class TorchFT(Contender[Recoveries]):
         return torch_trainer.absent("torchft", "torchft==0.2.0")
 
     def measure(self, job: Recoveries, folder: Path) -> list[RankSeries]:
+        from benchmarks.recovery_speed.worker import lighthouse, with_torchft  # noqa: PLC0415 - imports torch
+
         with workers(folder) as start:
-            start("lighthouse", {"folder": str(folder), "processes": self.processes})
+            start(lighthouse, {"folder": str(folder), "processes": self.processes})
             given = {"lighthouse": told(folder, "lighthouse"), "processes": self.processes}
-            return killed_and_replaced(self.processes, job, folder, "torchft", given, start)
+            return killed_and_replaced(self.processes, job, folder, with_torchft, given, start)
 
 
 @final
@@ -58,11 +55,13 @@ class Hivemind(Contender[Recoveries]):
         return torch_trainer.absent("hivemind", "hivemind")
 
     def measure(self, job: Recoveries, folder: Path) -> list[RankSeries]:
+        from benchmarks.recovery_speed.worker import with_hivemind  # noqa: PLC0415 - imports torch
+
         with workers(folder) as start:
             first: dict[str, Any] = {"peers": [], "late": False, "processes": self.processes}
-            start("hivemind", of(job, folder, 0) | first)
+            start(with_hivemind, of(job, folder, 0) | first)
             given = first | {"peers": json.loads(told(folder, "peers"))}
-            return killed_and_replaced(self.processes, job, folder, "hivemind", given, start, begun=1)
+            return killed_and_replaced(self.processes, job, folder, with_hivemind, given, start, begun=1)
 
 
 @final
@@ -119,14 +118,14 @@ def of(job: Recoveries, folder: Path, rank: int) -> dict[str, Any]:
 
 
 def killed_and_replaced(
-    count: int, job: Recoveries, folder: Path, kind: str, given: dict[str, Any], start: Any, begun: int = 0
+    count: int, job: Recoveries, folder: Path, train: Any, given: dict[str, Any], start: Any, begun: int = 0
 ) -> list[RankSeries]:
     """Start the processes that are not begun, kill one, start it again at once; gives rows of it."""
     for rank in range(begun, count):
-        start(kind, of(job, folder, rank) | given)
+        start(train, of(job, folder, rank) | given)
 
     def again() -> None:
-        start(kind, of(job, folder, VICTIM) | given | {"late": True})
+        start(train, of(job, folder, VICTIM) | given | {"late": True})
 
     moment, victim = job.kill(count, count).strike(folder, killed=again)
     return outcome(noted(folder), moment, victim)
@@ -134,42 +133,22 @@ def killed_and_replaced(
 
 @contextmanager
 def workers(folder: Path) -> Iterator[Any]:
-    """Gives start(kind, given), which starts a process of `worker`; all are ended with the context.
+    """Gives start(do, given), which has a fresh process do what `worker` says; all end with the context.
 
     An `AgentError` tells what the processes wrote last.
     """
-    started: list[tuple[subprocess.Popen[bytes], Path]] = []
+    own: list[Path] = []
+    with processes.starting() as starting:
 
-    def start(kind: str, given: dict[str, Any]) -> None:
-        path = folder / f"{kind}-{len(started)}.log"
-        command = [sys.executable, "-m", "benchmarks.recovery_speed.worker", kind, json.dumps(given)]
-        with path.open("wb") as log:
-            made = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=environment(),
-                start_new_session=True,
-            )
-        started.append((made, path))
+        def start(do: Any, given: dict[str, Any]) -> None:
+            own.append(folder / f"{do.__name__}-{len(own)}")
+            own[-1].mkdir()
+            starting(partial(do, given), own[-1], processes.plain(own[-1], 1))
 
-    try:
-        yield start
-    except AgentError as error:
-        wrote = [path.read_text(errors="replace").splitlines()[-LAST_LINES:] for _, path in started]
-        raise AgentError(f"{error}\n" + "\n".join("\n".join(lines) for lines in wrote)) from error
-    finally:
-        for process, _ in started:
-            process.terminate()
-        for process, _ in started:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(END_SECONDS)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # and what it has started
-            process.wait()
-            assert process.stdin is not None
-            process.stdin.close()
+        try:
+            yield start
+        except AgentError as error:
+            raise AgentError("\n".join([str(error), *map(processes.tail, own)])) from error
 
 
 def told(folder: Path, name: str) -> str:

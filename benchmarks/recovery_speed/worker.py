@@ -1,12 +1,6 @@
-"""One process of torchft or of hivemind that trains, as their users write it; and torchft's lighthouse
-
-python -m benchmarks.recovery_speed.worker torchft '{"folder": …, "rank": …}'
-"""
+"""One process of torchft or of hivemind that trains, as their users write it; and torchft's lighthouse"""
 
 import json
-import os
-import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -51,7 +45,7 @@ class LocalTraining:
         self.marks.end(np.concatenate([each.detach().numpy().ravel() for each in self.module.parameters()]))
 
 
-def with_torchft(given: dict[str, Any]) -> None:
+def with_torchft(given: dict[str, Any], _: int) -> None:
     """A replica of one process, with its manager; it heals from another one where it comes later."""
     from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo  # noqa: PLC0415
 
@@ -91,7 +85,7 @@ def with_torchft(given: dict[str, Any]) -> None:
     manager.shutdown(wait=False)
 
 
-def with_hivemind(given: dict[str, Any]) -> None:
+def with_hivemind(given: dict[str, Any], _: int) -> None:
     """A peer, which averages gradients with those that the DHT lets it find."""
     import hivemind  # noqa: PLC0415
 
@@ -130,7 +124,7 @@ def with_hivemind(given: dict[str, Any]) -> None:
     dht.shutdown()
 
 
-def lighthouse(given: dict[str, Any]) -> None:
+def lighthouse(given: dict[str, Any], _: int) -> None:
     """The process that torchft's managers meet at, with the values of its README."""
     from torchft.coordination import LighthouseServer  # noqa: PLC0415
 
@@ -147,17 +141,3 @@ def _told(given: dict[str, Any], name: str, text: str) -> None:
     part = Path(given["folder"]) / f"{name}.part"
     part.write_text(text)
     part.rename(part.with_suffix(".told"))
-
-
-KINDS = {"torchft": with_torchft, "hivemind": with_hivemind, "lighthouse": lighthouse}
-
-
-def _end_with_the_driver() -> None:
-    """End this process when its input ends, which the driver holds open as long as it lives."""
-    os.read(0, 1)  # not sys.stdin, whose lock a fork would take along
-    os._exit(1)
-
-
-if __name__ == "__main__":
-    threading.Thread(target=_end_with_the_driver, daemon=True).start()
-    KINDS[sys.argv[1]](json.loads(sys.argv[2]))

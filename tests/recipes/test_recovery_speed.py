@@ -1,14 +1,18 @@
 """Claims about timing recoveries: what the marks of processes say of a kill, and who is measured"""
 
-import multiprocessing
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
-from benchmarks.recovery_speed.marks import STEPS_AFTER, Kill, Marks, Noted, noted, outcome
-from d5ray.errors import D5Error
+from benchmarks.recovery_speed import recipe
+from benchmarks.recovery_speed.baselines import killed_and_replaced, workers
+from benchmarks.recovery_speed.marks import Kill, Marks, Noted, noted, outcome
+from d5ray.errors import AgentError, D5Error
+from tests.kits.laboratory.comparing import job_of
 
 SECOND = 10**9
 
@@ -53,30 +57,39 @@ def test_where_nobody_survives_the_first_newcomer_ends_the_recovery() -> None:
     assert (found["undone_steps"], found["equal_at_the_end"]) == (4.0, 1.0)
 
 
-def train(folder: str, rank: int) -> None:
+def train(given: dict[str, Any], _: int) -> None:
     """Steps of a millisecond, until the file says so."""
-    marks, step = Marks(folder, rank), 0
-    while True:
+    marks, step = Marks(given["folder"], given["rank"]), 1
+    while not marks.committed(step):
         time.sleep(1e-3)
         step += 1
-        if marks.committed(step):
-            break
     marks.end(np.zeros(2))
 
 
 @pytest.mark.full
 def test_one_of_the_processes_is_killed_and_the_others_are_ended(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    started = [context.Process(target=train, args=(str(tmp_path), rank), daemon=True) for rank in range(3)]
-    for each in started:
-        each.start()
-    moment, victim = Kill(3, 5, 2, 60.0).strike(tmp_path)
-    for each in started:
-        each.join(10.0)
-    assert victim == started[1].pid and [each.exitcode for each in started] == [0, -9, 0]
-    found = noted(tmp_path)
-    assert sorted(each.after(moment) >= STEPS_AFTER for each in found) == [False, True, True]
-    assert {each.metric: each.values[0] for each in outcome(found, moment, victim)}["equal_at_the_end"] == 1.0
+    """Another one takes its place; those that are left end with the same, and nothing is left of them."""
+    job = job_of(recipe, steps=5, seconds=60.0)
+    with workers(tmp_path) as start:
+        rows = killed_and_replaced(3, job, tmp_path, train, {}, start)
+    found = {each.metric: each.values[0] for each in rows}
+    assert found["equal_at_the_end"] == 1.0 and found["newcomer_time"] > 0
+    assert sorted((each.rank, bool(each.sha256)) for each in noted(tmp_path)) == [
+        (0, True), (1, False), (1, True), (2, True),
+    ]  # fmt: skip
+    assert not any(psutil.pid_exists(each.pid) for each in noted(tmp_path))
+
+
+def test_a_worker_that_does_not_do_it_is_told_with_what_it_wrote(tmp_path: Path) -> None:
+    """It has no `rank`."""
+    with (
+        pytest.raises(D5Error, match=r"(?s)was not told within 0 s.*KeyError: 'rank'"),
+        workers(tmp_path) as go,
+    ):
+        go(train, {"folder": str(tmp_path)})
+        while not (tmp_path / "train-0" / "0.log").read_text().count("KeyError"):
+            time.sleep(0.05)
+        raise AgentError("it was not told within 0 s")
 
 
 def test_who_does_not_train_in_time_is_an_error_that_says_how_far_all_came(tmp_path: Path) -> None:

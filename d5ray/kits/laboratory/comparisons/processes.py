@@ -3,10 +3,11 @@
 import contextlib
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,20 @@ def measured(
 
     Raises `AgentError` with what a process wrote if it fails, or if one is not done within `seconds`.
     """
-    (folder / WORK).write_bytes(pickle.dumps(work))
+    with starting() as start:
+        started = start(work, folder, commands(folder, ranks))
+        _wait(started, folder, seconds)
+    return [pickle.loads(result_of(folder, rank).read_bytes()) for rank in range(ranks)]
+
+
+@contextlib.contextmanager
+def starting() -> Iterator[Callable[[Any, Path, Sequence[Command]], "list[subprocess.Popen[bytes]]"]]:
+    """Gives start(work, folder, commands), which starts fresh processes; all end with the context."""
     started: list[subprocess.Popen[bytes]] = []
-    try:
-        for number, command in enumerate(commands(folder, ranks)):
+
+    def start(work: Any, folder: Path, commands: Sequence[Command]) -> "list[subprocess.Popen[bytes]]":
+        (folder / WORK).write_bytes(pickle.dumps(work))
+        for number, command in enumerate(commands):
             with (folder / f"{number}.log").open("wb") as log:
                 started.append(
                     subprocess.Popen(
@@ -58,21 +69,23 @@ def measured(
                         stdin=subprocess.PIPE,
                         stdout=log,
                         stderr=log,
-                        env=environment(),
+                        env=_environment(),
                         start_new_session=True,  # Ctrl-C is for the driver, which ends them
                     )
                 )
-        _wait(started, folder, seconds)
+        return started[-len(commands) :]
+
+    try:
+        yield start
     finally:
         _end(started)
-    return [pickle.loads(result_of(folder, rank).read_bytes()) for rank in range(ranks)]
 
 
 def _program(folder: Path) -> Command:
     return [sys.executable, "-m", "d5ray.kits.laboratory.comparisons.member", str(folder)]
 
 
-def environment() -> dict[str, str]:
+def _environment() -> dict[str, str]:
     """The environment of a process that is measured: this code, and one thread for numerical libraries."""
     assert d5ray.__file__ is not None
     here = str(Path(d5ray.__file__).parent.parent)
@@ -88,32 +101,33 @@ def _wait(started: "list[subprocess.Popen[bytes]]", folder: Path, seconds: float
         codes = [process.poll() for process in started]
         for number, code in enumerate(codes):
             if code:
-                raise AgentError(f"a measured process ended with code {code}:\n{_tail(folder, number)}")
+                raise AgentError(f"a measured process ended with code {code}:\n{tail(folder, number)}")
         if all(code == 0 for code in codes):
             return
         if time.monotonic() > deadline:
             late = codes.index(None)
             raise AgentError(
-                f"a measured process was not done within {seconds:g} s; it wrote:\n{_tail(folder, late)}"
+                f"a measured process was not done within {seconds:g} s; it wrote:\n{tail(folder, late)}"
             )
         time.sleep(CHECK_SECONDS)
 
 
-def _tail(folder: Path, number: int) -> str:
+def tail(folder: Path, number: int = 0) -> str:
+    """What the process that the command of this number started has written last."""
     lines = (folder / f"{number}.log").read_text(errors="replace").splitlines()
     return "\n".join(lines[-LAST_LINES:])
 
 
 def _end(started: "list[subprocess.Popen[bytes]]") -> None:
-    """Ask those that still run to end, and kill what does not."""
+    """Ask those that still run to end, and kill what does not, with what they have started."""
     for process in started:
         if process.poll() is None:
             process.terminate()
     for process in started:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(END_SECONDS)
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
         if process.stdin is not None:
             process.stdin.close()
