@@ -7,7 +7,7 @@ from time import perf_counter
 
 from d5ray.checks import check_count, check_number
 from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
-from d5ray.kits.laboratory.comparisons.timing import FEWEST, MOST, SAMPLE_SECONDS, Times
+from d5ray.kits.laboratory.comparisons.timing import FEWEST, MOST, SAMPLE_SECONDS, Times, mean_seconds
 
 Timer = Callable[[int], float]  # makes that many calls, and gives the mean of their seconds
 
@@ -31,15 +31,7 @@ class InterleavedTiming(SideBySide):
 
 def timer(operation: Callable[[], object], done: Callable[[], object] = lambda: None) -> Timer:
     """The timer of an operation: the mean seconds of calls that follow one another, until they are `done`."""
-
-    def mean_seconds(calls: int) -> float:
-        begin = perf_counter()
-        for _ in range(calls):
-            operation()
-        done()
-        return (perf_counter() - begin) / calls
-
-    return mean_seconds
+    return lambda calls: mean_seconds(operation, calls, done)
 
 
 def interleaved(

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
-from d5ray.checks import check_count
-from d5ray.errors import ConfigurationError
+from d5ray.checks import check_count, check_kind
 from d5ray.experiment import Experiment
 from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
 from d5ray.kits.laboratory.jobs.agent_rates import whole_batches
@@ -48,15 +47,9 @@ class StepTimes(SideBySide):
         check_count("steps", self.steps, 1)
         check_count("batch_size", self.batch_size, 1)
         for name in ("model", "dataset"):
-            if not isinstance(getattr(self, name), str):
-                raise ConfigurationError(
-                    f"{name} is {getattr(self, name)!r}: it must be a name, such as 'lenet' or 'digits'"
-                )
-        if not isinstance(self.optimizer, Momentum):
-            raise ConfigurationError(
-                f"optimizer is {self.optimizer!r}: it must be a Momentum, which is what the loops in plain "
-                "PyTorch use (torch.optim.SGD)"
-            )
+            check_kind(name, getattr(self, name), str, "a name, such as 'lenet' or 'digits'")
+        wanted = "a Momentum, which is what the loops in plain PyTorch use (torch.optim.SGD)"
+        check_kind("optimizer", self.optimizer, Momentum, wanted)
         self.experiment(self.dataset, 1, "auto")  # checks the rest
 
     def experiment(self, dataset: str | Dataset, agents: int, communicator: str) -> Experiment:

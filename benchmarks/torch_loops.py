@@ -145,10 +145,6 @@ class DistributedDataParallelLoop:
         """Do the steps, then evaluate."""
         return self.loop.train(steps)
 
-    def parameters(self) -> np.ndarray[Any, Any]:
-        """A flat copy (n,)."""
-        return self.loop.parameters()
-
     def close(self) -> None:
         """End the process group."""
         dist.destroy_process_group()

@@ -116,12 +116,7 @@ class Problem:
 
     def describe(self) -> dict[str, Any]:
         """The description of it for readers of a run's tables, as JSON data."""
-        return {
-            **described(self, self.node.type, self.inputs),
-            "pass": self.of,
-            "output": list(self.output.sizes),
-            "sample": list(self.sample),
-        }
+        return described(self, self.node.type, self.inputs, self.of, self.output.sizes, self.sample)
 
 
 def gemm(m: int, n: int, k: int, transposed: str, dtype: Any = "float32") -> Problem:

@@ -27,7 +27,7 @@ class AllreduceTimes(AtSizes):
     def series(self, found: list[dict[str, Times]]) -> list[RankSeries]:
         """What the members of a group measured, by rank, as rows."""
         return [
-            RankSeries(ALLREDUCE_TIME, "s", rank, times.seconds, phase="run", at=size, loops=times.loops)
+            RankSeries.of(times, ALLREDUCE_TIME, size, rank=rank)
             for rank, own in enumerate(found)
             for size, times in own.items()
         ]

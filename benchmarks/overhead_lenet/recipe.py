@@ -10,7 +10,7 @@ pairs take some minutes.
 """
 
 import d5ray as d5
-from benchmarks.step_times import StepTimes
+from benchmarks.step_lenet import recipe as step_lenet
 from benchmarks.trainers import Agents, DataParallel, HandWritten
 from d5ray.kits.laboratory.metrics.side_by_side import RecordingShare, StepTimeRatio
 from d5ray.recipes.engine.command import main
@@ -28,28 +28,15 @@ EVENTS = (  # none of which ends the run
 )
 
 # Fixed components: whoever competes keeps them
-FIXED = {
-    "job": StepTimes,
+FIXED = step_lenet.FIXED | {
     "comparisons": (
         (Agents(1), HandWritten(), Agents(1, events=EVENTS)),
         (Agents(2, "socket"), DataParallel(2)),
     ),
-    "model": "lenet",
-    "dataset": "digits",
-    "train_sampler": d5.samplers.ShuffleSampler,
-    "optimizer": d5.optimizers.Momentum,
-    "optimizer_args": (0.05, 0.9),
 }
 
 # Mutable components: how much is measured
-MUTABLE = {
-    "batch_size": 64,  # of one process
-    "threads": 1,
-    "steps": 630,  # measured, of every process
-    "warmup_steps": 50,
-    "pairs": 10,
-    "seed": 1,
-}
+MUTABLE = step_lenet.MUTABLE | {"steps": 630, "warmup_steps": 50, "pairs": 10}
 
 # Acceptable metrics
 METRICS = [

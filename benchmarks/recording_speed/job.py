@@ -2,7 +2,7 @@
 
 from abc import ABC
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter, perf_counter_ns
 from typing import Any, final
@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.recording_speed.metrics import QUERY_TIME, RECORDING_TIME, STORING_RATE
 from d5ray.agent.records import STEP_METRICS
 from d5ray.checks import check_count, check_number
-from d5ray.errors import AgentError, ConfigurationError
+from d5ray.errors import AgentError
 from d5ray.kits.laboratory.comparisons import processes
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
@@ -53,11 +53,7 @@ class Recordings(SideBySide):
         for name in ("steps", "rows"):
             check_count(name, getattr(self, name), 1)
         check_number("seconds", self.seconds, low=0.0, low_included=False)
-        for contender in self.contenders():
-            if not isinstance(contender, PartOfTheWay):
-                raise ConfigurationError(
-                    f"comparisons has {contender!r}: it must be Values(), Storing() or Query()"
-                )
+        list(self.contenders_of(PartOfTheWay, "Values(), Storing() or Query()"))  # type: ignore[type-abstract]
 
     @property
     def rule(self) -> StoppingRule:
@@ -86,11 +82,9 @@ class Values(PartOfTheWay):
     word = "recorder"
 
     def measure(self, job: Recordings, folder: Path) -> list[RankSeries]:
-        times = self.times(RecordWork(job.steps, job.rule), folder)
-        each = [seconds / (job.steps * WIDTH) for seconds in times.seconds]
-        loops = times.loops * job.steps * WIDTH
-        reason = times.stop_reason
-        return [RankSeries(RECORDING_TIME, "s", 0, each, phase="run", loops=loops, stop_reason=reason)]
+        times, values = self.times(RecordWork(job.steps, job.rule), folder), job.steps * WIDTH
+        of_one = [seconds / values for seconds in times.seconds]
+        return [RankSeries.of(Times(of_one, times.loops * values, times.stop_reason), RECORDING_TIME)]
 
 
 @final
@@ -104,8 +98,7 @@ class Storing(PartOfTheWay):
     def measure(self, job: Recordings, folder: Path) -> list[RankSeries]:
         times = self.times(StoreWork(job.steps, folder, job.rule), folder)
         rates = [job.steps * WIDTH / seconds for seconds in times.seconds]
-        reason = times.stop_reason
-        return [RankSeries(STORING_RATE, "1/s", 0, rates, phase="run", loops=times.loops, stop_reason=reason)]
+        return [replace(RankSeries.of(times, STORING_RATE), unit="1/s", values=rates)]
 
 
 @final
@@ -116,11 +109,7 @@ class Query(PartOfTheWay):
     word = "sql"
 
     def measure(self, job: Recordings, folder: Path) -> list[RankSeries]:
-        times = self.times(QueryWork(job.rows, folder, job.rule), folder)
-        reason = times.stop_reason
-        return [
-            RankSeries(QUERY_TIME, "s", 0, times.seconds, phase="run", loops=times.loops, stop_reason=reason)
-        ]
+        return [RankSeries.of(self.times(QueryWork(job.rows, folder, job.rule), folder), QUERY_TIME)]
 
 
 @final

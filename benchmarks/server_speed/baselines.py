@@ -139,9 +139,7 @@ class ServiceAndUpdate(Contender[ServerUpdates]):
         work = ServiceTimes({size: elements_of(size) for size in job.sizes}, job.seconds)
         (found,) = processes.measured(work, folder, 1, SERVICE_SECONDS)
         return [
-            RankSeries(
-                SERVICE_TIME, "s", 0, times.seconds, phase="run", at=f"{side} {size}", loops=times.loops
-            )
+            RankSeries.of(times, SERVICE_TIME, f"{side} {size}")
             for size, both in found.items()
             for side, times in both.items()
         ]

@@ -5,6 +5,7 @@ x = −η Σ_r (r + 1) n_r for n_r pushes of each agent, exactly; and every pull
 write to, where a model would have its parameters.
 """
 
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any, NamedTuple, final
 
@@ -28,6 +29,15 @@ class Pushed(NamedTuple):
 
     updates: int
     seconds: float
+
+
+def pushed(update: Callable[[], object], seconds: float) -> Pushed:
+    """What an agent does that pushes and pulls by this function for so long."""
+    count, begin = 0, perf_counter()
+    while count < FEWEST or perf_counter() - begin < seconds:
+        update()
+        count += 1
+    return Pushed(count, perf_counter() - begin)
 
 
 def begun(elements: int, value: float) -> Array:
@@ -58,11 +68,7 @@ class Pusher:
 
     def update(self, seconds: float) -> Pushed:
         """Push and pull for so long."""
-        count, begin = 0, perf_counter()
-        while count < FEWEST or perf_counter() - begin < seconds:
-            self.server.push_pull(self.gradient, into=self.x)
-            count += 1
-        return Pushed(count, perf_counter() - begin)
+        return pushed(lambda: self.server.push_pull(self.gradient, into=self.x), seconds)
 
     def leave(self) -> tuple[float, float]:
         """The smallest and the largest of the parameters, as they are in the end."""
@@ -157,9 +163,9 @@ class SnapshotAgent(HoldingWorker):
 
     def update(self, server: Any, seconds: float) -> Pushed:
         """Push and pull for so long."""
-        count, begin = 0, perf_counter()
-        while count < FEWEST or perf_counter() - begin < seconds:
+
+        def update() -> None:
             [version] = ray.get(server.push.remote(self.gradient), timeout=UPDATE_SECONDS)
             self.weights[...] = ray.get(version, timeout=UPDATE_SECONDS)
-            count += 1
-        return Pushed(count, perf_counter() - begin)
+
+        return pushed(update, seconds)

@@ -12,7 +12,6 @@ from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.parameter_server.servers import Servers
 from d5ray.distributed.topologies.topology import Complete, Topology
-from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.kits.laboratory.comparisons import processes
 from d5ray.kits.laboratory.comparisons.contenders import AnyContender, Contender, RankSeries
@@ -64,11 +63,7 @@ class Simulations(SideBySide):
             check_count(name, getattr(self, name), 1)
         check_count("many_rounds", self.many_rounds, 0)
         check_number("seconds", self.seconds, low=0.0, low_included=False)
-        for contender in self.contenders():
-            if not isinstance(contender, Simulating):
-                raise ConfigurationError(
-                    f"comparisons has {contender!r}: it must be BesideGradients(...) or OfMany(...)"
-                )
+        for contender in self.contenders_of(Simulating, "BesideGradients(...) or OfMany(...)"):  # type: ignore[type-abstract]
             contender.experiment(self)
 
     def interleaved(self) -> Iterator[tuple[int, AnyContender]]:
@@ -121,10 +116,7 @@ class BesideGradients(Simulating):
     def measure(self, job: Simulations, folder: Path) -> list[RankSeries]:
         work = WithGradients(self.experiment(job), job.steps, job.seconds, folder)
         (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
-        return [
-            RankSeries(TRAINING_TIME, "s", 0, times.seconds, phase="run", at=side, loops=times.loops)
-            for side, times in found.items()
-        ]
+        return [RankSeries.of(times, TRAINING_TIME, side) for side, times in found.items()]
 
 
 @final

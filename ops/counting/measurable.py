@@ -1,6 +1,6 @@
 """Measurable: work of a fixed size that can be timed, and what it computes and moves"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from d5ray.operators.framework import Call, Framework, Tensor
@@ -72,8 +72,15 @@ def bound_seconds(work: Measurable, flops_per_second: float, bytes_per_second: f
     return max(work.flops / flops_per_second, work.moved_bytes / bytes_per_second)
 
 
-def described(work: Measurable, kind: str, inputs: tuple[TensorDescriptor | None, ...]) -> dict[str, Any]:
-    """The part of a description that all work shares. kind: its type in words."""
+def described(
+    work: Measurable,
+    kind: str,
+    inputs: tuple[TensorDescriptor | None, ...],
+    of: str,
+    output: Sequence[Any] | None,
+    sample: Sequence[int],
+) -> dict[str, Any]:
+    """The description of all work. kind: its type in words; of: the pass; output, sample: their shapes."""
     return {
         "group": work.group,
         "type": kind,
@@ -81,4 +88,7 @@ def described(work: Measurable, kind: str, inputs: tuple[TensorDescriptor | None
         "batch": work.batch,
         "flops": work.flops,
         "bytes": work.moved_bytes,
+        "pass": of,
+        "output": None if output is None else list(output),
+        "sample": list(sample),
     }

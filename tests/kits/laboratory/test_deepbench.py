@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,8 +91,8 @@ def test_bytes_are_every_tensor_once_a_pass() -> None:
 
 
 def test_unknown_sets_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="did you mean 'training'"):
-        problems.problems("train")
-    with pytest.raises(ConfigurationError, match="did you mean 'gemm'"):
-        problems.problems("training", ["gem"])
+    wrong: dict[str, dict[str, Any]] = {"training": {"mode": "train"}, "gemm": {"groups": ("gem",)}}
+    for near, given in wrong.items():
+        with pytest.raises(ConfigurationError, match=f"did you mean '{near}'"):
+            problems.OperatorBench(**given)
     assert np.dtype("float16") == problems.problems("training", ["gemm"], "float16")[0].output.dtype

@@ -10,6 +10,7 @@ from d5ray.kits.laboratory.bench.bench import Bench, Team, check_names, check_nu
 from d5ray.kits.laboratory.metrics.exchanges import ALLREDUCE_TIME
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.counting.measurable import described
+from d5ray.ops.problem import FORWARD
 
 # Elements of float32: github.com/baidu-research/DeepBench, code/kernels/all_reduce_problems.h (Apache 2.0).
 DEEPBENCH: Final = (100_000, 3_097_600, 4_194_304, 6_553_600, 16_777_217, 38_360_000, 64_500_000)
@@ -55,8 +56,7 @@ class AllreduceProblem:
     def describe(self) -> dict[str, Any]:
         """The description of it for readers of a run's tables, as JSON data."""
         array = TensorDescriptor("float32", (self.elements,))
-        sizes = list(array.sizes)
-        return {**described(self, "allreduce", (array,)), "pass": "forward", "output": sizes, "sample": sizes}
+        return described(self, "allreduce", (array,), FORWARD, array.sizes, array.sizes)
 
 
 @final

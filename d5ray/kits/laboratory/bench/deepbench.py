@@ -8,12 +8,12 @@ products of a backward pass as GEMMs of their own, so a GEMM is one product in e
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, ClassVar, Final, final
 
-from d5ray.errors import ConfigurationError, nearest
+from d5ray.checks import check_choice
 from d5ray.kits.laboratory.bench.bench import FrameworkBench, check_names
 from d5ray.kits.laboratory.bench.deepbench_convolutions import LAYERS
 from d5ray.operators.nodes.node import Node
@@ -31,24 +31,17 @@ Recurrent = tuple[str, int, int, int]  # type; units, batch, time steps
 
 
 def problems(mode: str, groups: Iterable[str] = GROUPS, dtype: Any = "float32") -> tuple[Problem, ...]:
-    """All problems of a set. Raises `ConfigurationError` for an unknown mode or group.
+    """All problems of a set, by mode and groups.
 
     >>> [len(problems(mode)) for mode in MODES]
     [303, 247]
     """
-    if mode not in MODES:
-        raise ConfigurationError(f"there is no mode {mode!r}: {nearest(mode, MODES)}")
-    made: list[Problem] = []
-    for group in groups:
-        if group == "gemm":
-            made += [gemm(*row, dtype=dtype) for row in GEMMS[mode]()]
-        elif group == "conv":
-            made += convolutions(mode, dtype)
-        elif group == "rnn":
-            made += [recurrent(*row, of=_pass(mode), dtype=dtype) for row in RECURRENT[mode]()]
-        else:
-            raise ConfigurationError(f"there are no problems {group!r}: {nearest(group, GROUPS)}")
-    return tuple(made)
+    of_group: dict[str, Callable[[], list[Problem]]] = {
+        "gemm": lambda: [gemm(*row, dtype=dtype) for row in GEMMS[mode]()],
+        "conv": lambda: convolutions(mode, dtype),
+        "rnn": lambda: [recurrent(*row, of=_pass(mode), dtype=dtype) for row in RECURRENT[mode]()],
+    }
+    return tuple(problem for group in groups for problem in of_group[group]())
 
 
 # -- products ------------------------------------------------------------------------------------------------
@@ -210,12 +203,8 @@ class OperatorBench(FrameworkBench):
     groups: tuple[str, ...] = GROUPS
 
     def check(self) -> None:
-        for name, value, known in (
-            ("suite", self.suite, SUITES),
-            ("mode", self.mode, MODES),
-        ):
-            if value not in known:
-                raise ConfigurationError(f"there is no {name} {value!r}: {nearest(value, known)}")
+        check_choice("suite", self.suite, SUITES)
+        check_choice("mode", self.mode, MODES)
         check_names("problems", self.groups, GROUPS)
         super().check()
 

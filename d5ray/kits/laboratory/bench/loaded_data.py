@@ -10,6 +10,7 @@ from d5ray.kits.laboratory.bench.decoders import AS_IT_IS, Decoded
 from d5ray.kits.laboratory.metrics.operator_calls import LOADING_TIME
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
 from d5ray.ops.counting.measurable import described
+from d5ray.ops.problem import FORWARD
 from d5ray.training.datasets.catalogue import dataset_names, load_dataset
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.datasets.samples import Samples
@@ -113,11 +114,5 @@ class LoadingProblem:
 
     def describe(self) -> dict[str, Any]:
         """The description of it for readers of a run's tables, as JSON data."""
-        return {
-            **described(self, "loading", (self._loaded,)),
-            "pass": "forward",
-            "output": None,
-            "sample": list(self.sample),
-            "workers": self.workers,
-            "ahead": self.ahead,
-        }
+        known = described(self, "loading", (self._loaded,), FORWARD, None, self.sample)
+        return {**known, "workers": self.workers, "ahead": self.ahead}

@@ -8,10 +8,9 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from d5ray.actors.executors.call_timer import random_values
-from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.bench import user_objects
-from d5ray.kits.laboratory.bench.bench import FrameworkBench
+from d5ray.kits.laboratory.bench.bench import FrameworkBench, check_numbers
 from d5ray.kits.laboratory.bench.own_network import OwnNetwork
 from d5ray.kits.laboratory.metrics.operator_calls import NETWORK_TIME
 from d5ray.networks.executors.costs import pass_flops, tensor_bytes
@@ -65,13 +64,9 @@ class NetworkProblem:
 
     def describe(self) -> dict[str, Any]:
         """The description of it for readers of a run's tables, as JSON data."""
-        output = self.network.output
-        return {
-            **described(self, self.network.kind, tuple(self.inputs.values())),
-            "pass": self.of,
-            "output": [self.batch, *output.shape[1:]] if output is not None and output.shape else None,
-            "sample": list(self.network.sample),
-        }
+        known, inputs = self.network.output, tuple(self.inputs.values())
+        output = [self.batch, *known.shape[1:]] if known is not None and known.shape else None
+        return described(self, self.network.kind, inputs, self.of, output, self.network.sample)
 
     def call(self, framework: Framework, array: MakeArray) -> Call:
         """A pass on a random batch in the host's memory, as executors take it."""
@@ -123,10 +118,7 @@ class NetworkBench(FrameworkBench):
         kinds = [] if found is None else [each.dtype.name for each in found.parameters.values()]
         object.__setattr__(self, "dtype", kinds[0] if kinds else "float32")
         super().__post_init__()
-        if not self.batches or len(set(self.batches)) < len(self.batches):
-            raise ConfigurationError(f"--batch is {self.batches}: give one or several sizes, none twice")
-        for size in self.batches:
-            check_count("batch", size, 1, MOST_BATCH)
+        check_numbers("--batch", self.batches, 1, MOST_BATCH)
         if self.training and (self.network.output is None or len(self.network.inputs(self.batches[0])) != 1):
             raise ConfigurationError(
                 f"{self.network.name} has several inputs or outputs, and is trained with one of each: "

@@ -83,10 +83,8 @@ class OwnProblem:
 
     def describe(self) -> dict[str, Any]:
         """The description of it for readers of a run's tables, as JSON data."""
-        output = list(self.outputs[0].sizes) if self.outputs else None
-        kind = self.operator.name
-        sample = list(self.inputs[0].sizes)
-        return {**described(self, kind, self.inputs), "pass": self.of, "output": output, "sample": sample}
+        output = self.outputs[0].sizes if self.outputs else None
+        return described(self, self.operator.name, self.inputs, self.of, output, self.inputs[0].sizes)
 
     def call(self, framework: Framework, array: MakeArray) -> Call:
         """A call of the operator on random inputs."""

@@ -33,9 +33,9 @@ class RankSeries:
     stop_reason: str = ""
 
     @classmethod
-    def in_turn(cls, metric: str, at: str, times: Times) -> "RankSeries":
-        """The times of one side in a process that times several in turn; the first value is warm-up."""
-        return cls(metric, "s", 0, times.seconds, warmup=1, phase="run", at=at, loops=times.loops)
+    def of(cls, times: Times, metric: str, at: str = "", *, rank: int = 0, warmup: int = 0) -> "RankSeries":
+        """The times of an operation."""
+        return cls(metric, "s", rank, times.seconds, warmup, "run", at, times.loops, times.stop_reason)
 
 
 class Contender(ABC, Generic[Job]):

@@ -4,7 +4,7 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError, nearest
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 RUN = "d5ray.kits.laboratory.comparisons.rounds:run"  # which knows this class, and imports Ray
 Comparison = tuple[AnyContender, ...]
+Kind = TypeVar("Kind", bound=AnyContender)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +80,8 @@ class SideBySide(ABC):
         from d5ray.actors.session import session  # noqa: PLC0415 - imports Ray
 
         if self.cpus:
-            return session.connect(
-                address, cpus=self.cpus, metadata=metadata, quiet=True
-            )  # others print much
+            # others print much
+            return session.connect(address, cpus=self.cpus, metadata=metadata, quiet=True)
         if address is not None:
             raise ConfigurationError(
                 f"--address {address}: this recipe measures processes of this machine, outside Ray: leave it "
@@ -97,6 +97,13 @@ class SideBySide(ABC):
     def contenders(self) -> list[AnyContender]:
         """All of them, in the order of their comparisons."""
         return [contender for compared in self.comparisons for contender in compared]
+
+    def contenders_of(self, kind: type[Kind], wanted: str) -> Iterator[Kind]:
+        """All of them. Raises `ConfigurationError` at one of another kind; wanted: "it must be …"."""
+        for contender in self.contenders():
+            if not isinstance(contender, kind):
+                raise ConfigurationError(f"comparisons has {contender!r}: it must be {wanted}")
+            yield contender
 
     def interleaved(self) -> Iterator[tuple[int, AnyContender]]:
         """The contenders in the order of measuring, each with its round: forwards, then backwards (ABBA)."""

@@ -67,9 +67,12 @@ def _loops(operation: Callable[[], object], largest: Callable[[float], float] = 
     return max(1, round(SAMPLE_SECONDS / found)), found
 
 
-def mean_seconds(operation: Callable[[], object], loops: int) -> float:
-    """The mean seconds of calls of the operation that follow one another."""
+def mean_seconds(
+    operation: Callable[[], object], loops: int, done: Callable[[], object] = lambda: None
+) -> float:
+    """The mean seconds of calls of the operation that follow one another, until they are `done`."""
     begin = perf_counter()
     for _ in range(loops):
         operation()
+    done()
     return (perf_counter() - begin) / loops

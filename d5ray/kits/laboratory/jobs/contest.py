@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from d5ray.checks import check_kind
 from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.comparisons import processes
 from d5ray.kits.laboratory.comparisons.contenders import AnyContender, Contender, RankSeries
@@ -61,8 +62,7 @@ class Contest(SideBySide):
 
     def check(self) -> None:
         for name, workload in self.workloads.items():
-            if not isinstance(workload, Workload):
-                raise ConfigurationError(f"workloads has {name!r}: {workload!r}: it must be a Workload(...)")
+            check_kind(f"workloads[{name!r}]", workload, Workload, "a Workload(...)")
             for optimizer in self.optimizers.values():
                 workload.experiment(optimizer, self.seed)  # checks the rest
 

@@ -65,7 +65,7 @@ class GradientExchanges(SideBySide):
             for rank, own in enumerate(found)
             for name, (times, sent) in own.items()
             for series in (
-                RankSeries(GRADIENT_TIME, "s", rank, times.seconds, phase="run", at=name, loops=times.loops),
+                RankSeries.of(times, GRADIENT_TIME, name, rank=rank),
                 RankSeries(BytesSent.name, BytesSent.unit, rank, [sent], phase="run", at=name),
             )
         ]

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from d5ray.checks import check_count, check_number
+from d5ray.checks import check_choice, check_count, check_kind, check_number
 from d5ray.distributed import network_cost
 from d5ray.distributed.network_cost import LinkCost
 from d5ray.distributed.simulation.compute import ConstantTime
 from d5ray.distributed.simulation.links import UniformLinks
-from d5ray.errors import ConfigurationError, nearest
+from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.kits.laboratory.comparisons.contenders import AnyContender, Contender, RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import Comparison, SideBySide
@@ -186,15 +186,9 @@ class ScaleStudy(SideBySide):
             raise ConfigurationError("comparisons follow from the agents and algorithms: leave them out")
         for name in ("agents", "real_agents"):
             check_numbers(name, getattr(self, name))
-        if not isinstance(self.algorithms, tuple):
-            raise ConfigurationError(
-                f"algorithms is {self.algorithms!r}: it must be names such as ('allreduce', 'ADPSGD')"
-            )
+        check_kind("algorithms", self.algorithms, tuple, "names such as ('allreduce', 'ADPSGD')")
         for name in self.algorithms:
-            if name not in ALGORITHMS:
-                raise ConfigurationError(
-                    f"algorithms has {name!r}, which is unknown: {nearest(name, ALGORITHMS)}"
-                )
+            check_choice("one of the algorithms", name, ALGORITHMS)
         if not isinstance(self.networks, Mapping) or not all(
             isinstance(links, UniformLinks) for links in self.networks.values()
         ):

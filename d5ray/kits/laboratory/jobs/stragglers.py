@@ -6,10 +6,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, final
 
-from d5ray.checks import check_count, check_number
+from d5ray.checks import check_count, check_kind, check_number
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.simulation.compute import ConstantTime
-from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
@@ -51,15 +50,8 @@ class StragglerRates(SideBySide):
         check_number("factor", self.factor, low=1.0, low_included=True)
         check_number("device_seconds", self.device_seconds, low=0.0, low_included=False)
         for name in ("model", "dataset"):
-            if not isinstance(getattr(self, name), str):
-                raise ConfigurationError(
-                    f"{name} is {getattr(self, name)!r}: it must be a name, such as 'lenet' or 'digits'"
-                )
-        for contender in self.contenders():
-            if not isinstance(contender, Straggling):
-                raise ConfigurationError(
-                    f"comparisons has {contender!r}: it must be one of OnCores, OnDevices, Simulated"
-                )
+            check_kind(name, getattr(self, name), str, "a name, such as 'lenet' or 'digits'")
+        for contender in self.contenders_of(Straggling, "one of OnCores, OnDevices, Simulated"):  # type: ignore[type-abstract]
             contender.experiment(self, self.dataset)  # checks the rest
 
     def experiment(self, dataset: str | Dataset, rule: DistributedOptimizer, agents: int) -> Experiment:

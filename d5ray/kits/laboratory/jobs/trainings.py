@@ -7,7 +7,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, final
 
 from d5ray.checks import check_count
-from d5ray.errors import ConfigurationError
 from d5ray.experiment import Experiment
 from d5ray.kits.laboratory.comparisons.contenders import AnyContender, Contender, RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
@@ -36,9 +35,7 @@ class Trainings(SideBySide):
 
     def check(self) -> None:
         check_count("epochs", self.epochs, 1)
-        for contender in self.contenders():
-            if not isinstance(contender, Training):
-                raise ConfigurationError(f"comparisons has {contender!r}: it must be Training(...)")
+        for contender in self.contenders_of(Training, "Training(...)"):
             contender.experiment(self)  # checks the rest
 
     def interleaved(self) -> Iterator[tuple[int, AnyContender]]:

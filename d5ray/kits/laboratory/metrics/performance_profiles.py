@@ -13,7 +13,7 @@ from typing import final
 
 import numpy as np
 
-from d5ray.errors import ConfigurationError, nearest
+from d5ray.checks import check_choice
 from d5ray.kits.laboratory.metrics.side_by_side import UNAVAILABLE
 from d5ray.kits.laboratory.metrics.simulations import values_by_scope
 from d5ray.metrics.judge.criteria import Metric, RunTables
@@ -50,8 +50,7 @@ class PerformanceScore(Metric):
     description = "how near the best an optimizer reaches the targets of all workloads"
 
     def __post_init__(self) -> None:
-        if self.by not in MEASURES:
-            raise ConfigurationError(f"by is {self.by!r}: {nearest(self.by, MEASURES)}")
+        check_choice("by", self.by, MEASURES)
 
     def estimate(self, run: RunTables) -> Estimate:
         ratios = ratios_of(medians_of(run, MEASURES[self.by]))

@@ -46,14 +46,11 @@ class Scope(NamedTuple):
 def of(run: Tables) -> list[ConsoleTable]:
     """The tables of whatever the run is a study of; none for any other run."""
     made = (
-        updates(run), samples(run), overheads(run), wholes(run), times(run), exchanges(run), *sides(run),
+        by_scope("updates/s of all agents", run, rates.UPDATE_RATE, rates.rate_of), samples(run),
+        by_scope("a training (s)", run, simulations.TRAINING_TIME, side_by_side.time_of), wholes(run),
+        times(run), exchanges(run), *sides(run),
     )  # fmt: skip
     return [table for table in made if table.row_count]
-
-
-def updates(run: Tables) -> ConsoleTable:
-    """Updates a second of all agents of a contender together, by size."""
-    return by_scope("updates/s of all agents", run, rates.UPDATE_RATE, rates.rate_of)
 
 
 def samples(run: Tables) -> ConsoleTable:
@@ -94,11 +91,6 @@ def _by_side(run: Tables, metric: str) -> ConsoleTable | None:
         for side, scope in by.items()
     }
     return _crossed(f"{metric} (ms)", cells)
-
-
-def overheads(run: Tables) -> ConsoleTable:
-    """Seconds of simulated trainings, and of the gradients in them."""
-    return by_scope("a training (s)", run, simulations.TRAINING_TIME, side_by_side.time_of)
 
 
 def wholes(run: Tables) -> ConsoleTable:
