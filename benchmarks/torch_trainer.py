@@ -2,13 +2,11 @@
 
 import importlib
 import pickle
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from d5ray.errors import AgentError, first_line
-
-if TYPE_CHECKING:
-    from benchmarks.torch_loops import TorchTask, Trained
 
 
 def absent(module: str, package: str, name: str = "") -> str:
@@ -29,25 +27,33 @@ def missing() -> str:
 class TorchTrainerHost:
     """Runs Ray Train's driver in a process of its own: it takes Ctrl-C for itself, and keeps it."""
 
-    def train(self, task: "TorchTask", workers: int, steps: int, folder: str) -> "list[Trained]":
-        """What each of `workers` fresh processes noted, by rank. folder: for Ray Train's files."""
-        from ray.train import RunConfig, ScalingConfig  # noqa: PLC0415 - takes a while, and few need it
+    def train(
+        self, work: Callable[[dict[str, Any]], None], given: dict[str, Any], workers: int, failures: int = 0
+    ) -> None:
+        """Let `workers` fresh processes do the work; as many failures start all of them again.
+
+        given: what each is told, with the "folder" for Ray Train's files.
+        """
+        from ray.train import FailureConfig, RunConfig, ScalingConfig  # noqa: PLC0415 - takes a while
         from ray.train.torch import TorchConfig, TorchTrainer  # noqa: PLC0415 - as above
 
         result = TorchTrainer(
-            _work,
-            train_loop_config={"task": task, "steps": steps, "folder": folder},
+            work,
+            train_loop_config=given,
             scaling_config=ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 1}),
             torch_config=TorchConfig(backend="gloo"),
-            run_config=RunConfig(name="trainer", storage_path=folder),
+            run_config=RunConfig(
+                name="trainer",
+                storage_path=given["folder"],
+                failure_config=FailureConfig(max_failures=failures),
+            ),
         ).fit()
         if result.error is not None:
             raise AgentError(f"Ray Train's TorchTrainer failed: {result.error}")
-        return [pickle.loads(_file(folder, rank).read_bytes()) for rank in range(workers)]
 
 
-def _work(config: dict[str, Any]) -> None:
-    """Runs in every worker."""
+def loop_by_hand(config: dict[str, Any]) -> None:
+    """Trains in every worker, and leaves what it noted in a file of the folder."""
     from ray.train import get_context  # noqa: PLC0415 - as above
     from ray.train.torch import prepare_model  # noqa: PLC0415 - as above
 
@@ -56,8 +62,4 @@ def _work(config: dict[str, Any]) -> None:
     context = get_context()
     rank, size = context.get_world_rank(), context.get_world_size()
     trained = HandWrittenLoop(config["task"], rank, size, prepare_model).train(config["steps"])
-    _file(config["folder"], rank).write_bytes(pickle.dumps(trained))
-
-
-def _file(folder: str, rank: int) -> Path:
-    return Path(folder) / f"{rank}.pickle"
+    Path(config["folder"], f"{rank}.pickle").write_bytes(pickle.dumps(trained))

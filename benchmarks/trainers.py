@@ -1,5 +1,6 @@
 """Contenders that train: d5ray's agents, a loop by hand, DistributedDataParallel, Ray Train's TorchTrainer"""
 
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -118,13 +119,15 @@ class RayTrain(Contender[StepTimes]):
         return torch_trainer.missing()
 
     def measure(self, job: StepTimes, folder: Path) -> list[RankSeries]:
-        from benchmarks.torch_trainer import TorchTrainerHost  # noqa: PLC0415 - imports Ray
         from d5ray.actors.calls import get  # noqa: PLC0415 - imports Ray
         from d5ray.actors.remote import spawned  # noqa: PLC0415 - imports Ray
 
-        with spawned(TorchTrainerHost, [()], cpus=0.0) as hosts:
-            training = hosts[0].train.remote(job.task, self.processes, job.all_steps, str(folder))
-            return _of_loops(get([training], TRAINING_SECONDS, "train")[0], job)
+        given = {"task": job.task, "steps": job.all_steps, "folder": str(folder)}
+        with spawned(torch_trainer.TorchTrainerHost, [()], cpus=0.0) as (host,):
+            training = host.train.remote(torch_trainer.loop_by_hand, given, self.processes)
+            get([training], TRAINING_SECONDS, "train")
+        files = (folder / f"{rank}.pickle" for rank in range(self.processes))
+        return _of_loops([pickle.loads(file.read_bytes()) for file in files], job)
 
 
 def of_steps(samples: pa.Table, warmup: int) -> list[RankSeries]:

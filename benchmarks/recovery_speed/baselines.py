@@ -77,12 +77,12 @@ class RayTrainAgain(Contender[Recoveries]):
         return torch_trainer.missing()
 
     def measure(self, job: Recoveries, folder: Path) -> list[RankSeries]:
-        from benchmarks.recovery_speed.ray_train import RecoveringTrainer  # noqa: PLC0415 - imports Ray
+        from benchmarks.recovery_speed.ray_train import MOST_FAILURES, from_checkpoints  # noqa: PLC0415
         from d5ray.actors.calls import get  # noqa: PLC0415 - imports Ray
         from d5ray.actors.remote import spawned  # noqa: PLC0415 - imports Ray
 
-        with spawned(RecoveringTrainer, [()], cpus=0.0) as (trainer,):
-            training = trainer.train.remote(of(job, folder, 0), self.processes)
+        with spawned(torch_trainer.TorchTrainerHost, [()], cpus=0.0) as (host,):
+            training = host.train.remote(from_checkpoints, of(job, folder, 0), self.processes, MOST_FAILURES)
             moment, victim = job.kill(self.processes, self.processes).strike(folder)
             get([training], job.seconds, "train")
         return outcome(noted(folder), moment, victim)

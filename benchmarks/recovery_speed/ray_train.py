@@ -1,38 +1,12 @@
-"""Ray Train's TorchTrainer that starts its workers again after a death, and an actor that imports PyTorch"""
+"""Work of Ray Train's workers that goes on from a checkpoint after a death; an actor that imports PyTorch"""
 
 import tempfile
 from pathlib import Path
 from typing import Any, final
 
-from d5ray.errors import AgentError
-
 MOST_FAILURES = 3
 CHECKPOINT_STEPS = 10  # between two checkpoints
 STATE = "state.pt"
-
-
-@final
-class RecoveringTrainer:
-    """Runs Ray Train's driver in a process of its own."""
-
-    def train(self, given: dict[str, Any], workers: int) -> None:
-        """Train until the file says so. given: what every process is told."""
-        from ray.train import FailureConfig, RunConfig, ScalingConfig  # noqa: PLC0415 - takes a while
-        from ray.train.torch import TorchConfig, TorchTrainer  # noqa: PLC0415 - as above
-
-        result = TorchTrainer(
-            _work,
-            train_loop_config=given,
-            scaling_config=ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 1}),
-            torch_config=TorchConfig(backend="gloo"),
-            run_config=RunConfig(
-                name="again",
-                storage_path=given["folder"],
-                failure_config=FailureConfig(max_failures=MOST_FAILURES),
-            ),
-        ).fit()
-        if result.error is not None:
-            raise AgentError(f"Ray Train's TorchTrainer failed: {result.error}")
 
 
 @final
@@ -46,8 +20,8 @@ class ImportsTorch:
         return str(torch.__version__)
 
 
-def _work(given: dict[str, Any]) -> None:
-    """Runs in every worker."""
+def from_checkpoints(given: dict[str, Any]) -> None:
+    """Trains in every worker until the file says so, and goes on from the last checkpoint."""
     import ray.train  # noqa: PLC0415 - as above
     import torch  # noqa: PLC0415 - as above
     from ray.train.torch import prepare_model  # noqa: PLC0415 - as above

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from d5ray.errors import ConfigurationError, D5Error, first_line
-from d5ray.failures.tracebacks import keep
+from d5ray.errors import ConfigurationError
+from d5ray.kits.laboratory.bench import user_objects
 from d5ray.kits.laboratory.bench.bench import Bench, check_numbers
 from d5ray.kits.laboratory.bench.decoders import AS_IT_IS, check_decoder
 from d5ray.kits.laboratory.bench.loaded_data import AskedData, LoadingProblem, samples_of
@@ -73,29 +73,18 @@ class DataBench(Bench):
 
     @cached_property
     def _samples(self) -> Samples:
-        found: Samples = self._said(self.data.found, "cannot be loaded")
-        return found
+        with user_objects.naming(self.data.name, "cannot be loaded:"):
+            return self.data.found()
 
     @property
     def _workers(self) -> tuple[int, ...]:
         return self.workers or ((0,) if self._samples.in_memory else (0, 1, 2))
 
-    def _said(self, do: Any, what: str) -> Any:
-        """Do it; whatever the user's code raises names the data set."""
-        try:
-            return do()
-        except D5Error as error:
-            raise type(error)(f"{self.data.name}: {error}") from error
-        except Exception as error:
-            raise ConfigurationError(
-                f"{self.data.name} {what}: {type(error).__name__}: {first_line(error)}; the traceback is in "
-                f"{keep(error)}"
-            ) from error
-
     def _try(self, decoder: str) -> None:
         """Take a sample; raises `ConfigurationError` where that cannot be had, or is no number."""
         samples = samples_of(self._samples, decoder)
-        inputs, _ = self._said(lambda: samples.take(np.array([0])), "gives no sample 0")
+        with user_objects.naming(self.data.name, "gives no sample 0:"):
+            inputs, _ = samples.take(np.array([0]))
         if inputs.dtype.kind == "f" and not np.isfinite(inputs).all():
             raise ConfigurationError(
                 f"sample 0 of {self.data.name} has numbers that are not finite, by {decoder}: mend the data"

@@ -3,14 +3,14 @@
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 from d5ray.checks import check_path
-from d5ray.errors import ConfigurationError, D5Error, first_line, nearest
+from d5ray.errors import ConfigurationError, D5Error, DataError, first_line, nearest
 from d5ray.failures.tracebacks import keep, named
 from d5ray.kits.laboratory.bench.shapes import in_memory
 
@@ -64,15 +64,21 @@ def made(kind: Any, name: str) -> Any:
 @contextmanager
 def trying(where: str, what: str) -> Iterator[None]:
     """Says of what the user's code raises where that was. what: may be too large for the memory."""
+    with naming(where, "raised"), in_memory(what):
+        yield
+
+
+@contextmanager
+def naming(whose: str, did: str, told: Callable[[BaseException], str] | None = None) -> Iterator[None]:
+    """Says of what the user's code raises whose it is. did: before the error; told: the error in words."""
     try:
-        with in_memory(what):
-            yield
+        yield
     except D5Error as error:
-        raise ConfigurationError(f"{where}: {error}") from error
+        kind = DataError if isinstance(error, DataError) else ConfigurationError
+        raise kind(f"{whose}: {error}") from error
     except Exception as error:  # whatever the user's code raises
-        raise ConfigurationError(
-            f"{where} raised {type(error).__name__}: {first_line(error)}; the traceback is in {keep(error)}"
-        ) from error
+        text = told(error) if told else f"{type(error).__name__}: {first_line(error)}"
+        raise ConfigurationError(f"{whose} {did} {text}; the traceback is in {keep(error)}") from error
 
 
 def _from_file(place: str) -> ModuleType:
@@ -116,15 +122,10 @@ def _imported(place: str) -> ModuleType:
 def _said(place: str) -> Iterator[None]:
     """Says of what the user's code raises while it is loaded whose it is, and where."""
     try:
-        yield
-    except D5Error as error:
-        raise ConfigurationError(f"{place}: {error}") from error
+        with naming(place, "cannot be loaded:", named):
+            yield
     except SystemExit as error:
         raise ConfigurationError(
             f"{place} called sys.exit({error.code!r}) while it was loaded: put what it does besides "
             'defining things under `if __name__ == "__main__":`'
-        ) from error
-    except Exception as error:
-        raise ConfigurationError(
-            f"{place} cannot be loaded: {named(error)}; the traceback is in {keep(error)}"
         ) from error
