@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import final
 
 from benchmarks.sizes import AtSizes, elements_of
@@ -32,26 +33,17 @@ class AllreduceTimes(AtSizes):
             for size, times in own.items()
         ]
 
-    def work(self, world: Callable[[int], ReducingGroup], size: int) -> "Reductions":
-        """What the members of a group of this size do."""
-        return Reductions(world, size, self.sizes, self.seconds)
+    def work(self, world: Callable[[int], ReducingGroup], size: int) -> Callable[[int], dict[str, Times]]:
+        """What the members of a group of this size do. world: by rank."""
+        return partial(reductions, world, size, self.sizes, self.seconds)
 
 
-@final
-@dataclass(frozen=True)
-class Reductions:
-    """The work of every member of a group: each size in turn."""
-
-    world: Callable[[int], ReducingGroup]  # by rank
-    size: int
-    sizes: tuple[str, ...]
-    seconds: float
-
-    def __call__(self, rank: int) -> dict[str, Times]:
-        world = self.world(rank)
-        found = {
-            size: timed_sum(world, rank, self.size, elements_of(size), self.seconds) for size in self.sizes
-        }
-        world.barrier()
-        world.close()
-        return found
+def reductions(
+    world: Callable[[int], ReducingGroup], size: int, sizes: tuple[str, ...], seconds: float, rank: int
+) -> dict[str, Times]:
+    """The work of a member of a group: each size in turn."""
+    own = world(rank)
+    found = {each: timed_sum(own, rank, size, elements_of(each), seconds) for each in sizes}
+    own.barrier()
+    own.close()
+    return found

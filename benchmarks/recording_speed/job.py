@@ -3,6 +3,7 @@
 from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter, perf_counter_ns
 from typing import Any, final
@@ -82,7 +83,7 @@ class Values(PartOfTheWay):
     word = "recorder"
 
     def measure(self, job: Recordings, folder: Path) -> list[RankSeries]:
-        times, values = self.times(RecordWork(job.steps, job.rule), folder), job.steps * WIDTH
+        times, values = self.times(partial(recording, job.steps, job.rule), folder), job.steps * WIDTH
         of_one = [seconds / values for seconds in times.seconds]
         return [RankSeries.of(Times(of_one, times.loops * values, times.stop_reason), RECORDING_TIME)]
 
@@ -96,7 +97,7 @@ class Storing(PartOfTheWay):
     HASHED_AS = "Store"
 
     def measure(self, job: Recordings, folder: Path) -> list[RankSeries]:
-        times = self.times(StoreWork(job.steps, folder, job.rule), folder)
+        times = self.times(partial(storing, job.steps, folder, job.rule), folder)
         rates = [job.steps * WIDTH / seconds for seconds in times.seconds]
         return [replace(RankSeries.of(times, STORING_RATE), unit="1/s", values=rates)]
 
@@ -109,98 +110,77 @@ class Query(PartOfTheWay):
     word = "sql"
 
     def measure(self, job: Recordings, folder: Path) -> list[RankSeries]:
-        return [RankSeries.of(self.times(QueryWork(job.rows, folder, job.rule), folder), QUERY_TIME)]
+        work = partial(querying, job.rows, folder, job.rule)
+        return [RankSeries.of(self.times(work, folder), QUERY_TIME)]
 
 
-@final
-@dataclass(frozen=True)
-class RecordWork:
+def recording(steps: int, rule: StoppingRule, _: int = 0) -> Times:
     """The work of the one process: that many steps into a recorder, again and again."""
+    values = drawn(steps)
+    kept: list[Any] = []
 
-    steps: int
-    rule: StoppingRule
+    def record() -> None:
+        kept.clear()
+        recorder = recorder_to(kept.append)
+        recorded(recorder, recorder.frame(tuple(STEP_METRICS)), steps, values)
+        if recorder.rows != steps * WIDTH or sum(b.num_rows for b in kept) != steps:
+            raise AgentError(f"{recorder.rows} rows were recorded, not {steps * WIDTH}")
 
-    def __call__(self, rank: int) -> Times:
-        values = drawn(self.steps)
-        kept: list[Any] = []
-
-        def record() -> None:
-            kept.clear()
-            recorder = recorder_to(kept.append)
-            recorded(recorder, recorder.frame(tuple(STEP_METRICS)), self.steps, values)
-            if recorder.rows != self.steps * WIDTH or sum(b.num_rows for b in kept) != self.steps:
-                raise AgentError(f"{recorder.rows} rows were recorded, not {self.steps * WIDTH}")
-
-        return repeated(record, self.rule)
+    return repeated(record, rule)
 
 
-@final
-@dataclass(frozen=True)
-class StoreWork:
+def storing(steps: int, folder: Path, rule: StoppingRule, _: int = 0) -> Times:
     """The work of the one process: the same batches into the same run, numbered on."""
+    writer = RunWriter(folder, NAME)
+    writer.open({})
+    batches: list[Any] = []
+    recorder, values = recorder_to(batches.append), drawn(steps)
+    frame = recorder.frame(tuple(STEP_METRICS))
+    expected = steps * WIDTH
 
-    steps: int
-    folder: Path
-    rule: StoppingRule
-
-    def __call__(self, rank: int) -> Times:
-        writer = RunWriter(self.folder, NAME)
-        writer.open({})
-        batches: list[Any] = []
-        recorder, values = recorder_to(batches.append), drawn(self.steps)
-        frame = recorder.frame(tuple(STEP_METRICS))
-        expected = self.steps * WIDTH
-
-        def once() -> float:
-            batches.clear()
-            recorded(recorder, frame, self.steps, values)
-            begin = perf_counter()
-            stored = sum(writer.append(expand(batch)) for batch in batches)
-            seconds = perf_counter() - begin
-            if stored != expected:
-                raise AgentError(f"{stored} rows were stored, not {expected}: nothing is measured")
-            return seconds
-
-        once()  # a warm-up
-        found: list[float] = []
+    def once() -> float:
+        batches.clear()
+        recorded(recorder, frame, steps, values)
         begin = perf_counter()
-        while not (reason := self.rule.reason(found, perf_counter() - begin)):
-            found.append(once())
-        writer.leave()
-        return Times(found, 1, reason)
+        stored = sum(writer.append(expand(batch)) for batch in batches)
+        seconds = perf_counter() - begin
+        if stored != expected:
+            raise AgentError(f"{stored} rows were stored, not {expected}: nothing is measured")
+        return seconds
+
+    once()  # a warm-up
+    found: list[float] = []
+    begin = perf_counter()
+    while not (reason := rule.reason(found, perf_counter() - begin)):
+        found.append(once())
+    writer.leave()
+    return Times(found, 1, reason)
 
 
-@final
-@dataclass(frozen=True)
-class QueryWork:
+def querying(rows: int, folder: Path, rule: StoppingRule, _: int = 0) -> Times:
     """The work of the one process: a run with that many rows, complete on disk, and the query on it."""
+    writer = RunWriter(folder, NAME)
+    writer.open({})
+    steps = -(-rows // WIDTH)
+    recorder = recorder_to(lambda batch: writer.append(expand(batch)))
+    frame, blocks = recorder.frame(tuple(STEP_METRICS)), []
+    for number, first in enumerate(range(0, steps, BLOCK)):
+        values = drawn(min(BLOCK, steps - first), seed=number)
+        recorded(recorder, frame, len(values), values)
+        blocks.append(np.array(values))
+    writer.close()
+    run = Run(folder / NAME)
+    check_medians(run, np.concatenate(blocks))
+    return repeated(lambda: sql(run, MEDIANS), rule)
 
-    rows: int
-    folder: Path
-    rule: StoppingRule
 
-    def __call__(self, rank: int) -> Times:
-        writer = RunWriter(self.folder, NAME)
-        writer.open({})
-        steps = -(-self.rows // WIDTH)
-        recorder = recorder_to(lambda batch: writer.append(expand(batch)))
-        frame, blocks = recorder.frame(tuple(STEP_METRICS)), []
-        for number, first in enumerate(range(0, steps, BLOCK)):
-            values = drawn(min(BLOCK, steps - first), seed=number)
-            recorded(recorder, frame, len(values), values)
-            blocks.append(np.array(values))
-        writer.close()
-        run = Run(self.folder / NAME)
-        self.check(run, np.concatenate(blocks))
-        return repeated(lambda: sql(run, MEDIANS), self.rule)
-
-    def check(self, run: Run, values: "np.ndarray[Any, Any]") -> None:
-        """The medians are NumPy's of these values (steps, metrics)."""
-        found = dict(zip(*sql(run, MEDIANS).to_pydict().values(), strict=True))
-        for at, name in enumerate(STEP_METRICS):
-            expected = np.median(values[:, at])
-            if not np.isclose(found[name], expected, rtol=1e-12):
-                raise AgentError(f"SQL's median of {name} is {found[name]}, NumPy's {expected}")
+def check_medians(run: Run, values: "np.ndarray[Any, Any]") -> None:
+    """Raise `AgentError` unless the medians are NumPy's of these values (steps, metrics)."""
+    found = dict(zip(*sql(run, MEDIANS).to_pydict().values(), strict=True))
+    for at, name in enumerate(STEP_METRICS):
+        expected = np.median(values[:, at])
+        if not np.isclose(found[name], expected, rtol=1e-12):
+            raise AgentError(f"SQL's median of {name} is {found[name]}, NumPy's {expected}")
 
 
 def recorder_to(send: Callable[[Any], object]) -> Recorder:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from benchmarks.server_speed.job import ServerUpdates, check_parameters, rates
-from benchmarks.server_speed.service import ServiceTimes
+from benchmarks.server_speed.service import service_times
 from benchmarks.sizes import elements_of
 from d5ray.distributed.parameter_server.consistency import Asynchronous
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
@@ -136,7 +136,7 @@ class ServiceAndUpdate(Contender[ServerUpdates]):
     word = "one push"
 
     def measure(self, job: ServerUpdates, folder: Path) -> list[RankSeries]:
-        work = ServiceTimes({size: elements_of(size) for size in job.sizes}, job.seconds)
+        work = partial(service_times, job.sizes, job.seconds)
         (found,) = processes.measured(work, folder, 1, SERVICE_SECONDS)
         return [
             RankSeries.of(times, SERVICE_TIME, f"{side} {size}")

@@ -3,10 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
-from benchmarks.simulation_speed.worker import WholeSimulation, WithGradients
+from benchmarks.simulation_speed.worker import WithGradients, whole_simulation
 from d5ray.checks import check_count, check_number
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
@@ -131,7 +132,7 @@ class OfMany(Simulating):
         )
 
     def measure(self, job: Simulations, folder: Path) -> list[RankSeries]:
-        work = WholeSimulation(self.experiment(job), job.many_steps, folder)
+        work = partial(whole_simulation, self.experiment(job), job.many_steps, folder)
         (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
         return [
             RankSeries(metric, unit, 0, [value], phase="run")

@@ -58,20 +58,14 @@ class WithGradients:
                 yield executor, split.inputs[indices], split.labels[indices]
 
 
-@final
-@dataclass(frozen=True)
-class WholeSimulation:
-    """The work of the one process: a simulation, and what it took."""
-
-    experiment: Experiment
-    steps: int
-    folder: Path
-
-    def __call__(self, rank: int) -> tuple[float, float, float]:
-        wall, processor = perf_counter(), process_time()
-        with simulate(self.experiment, root=self.folder) as group:
-            group.train(self.steps, progress=False)
-        return perf_counter() - wall, process_time() - processor, peak_memory()
+def whole_simulation(
+    experiment: Experiment, steps: int, folder: Path, _: int = 0
+) -> tuple[float, float, float]:
+    """The work of the one process: a simulation; what it took."""
+    wall, processor = perf_counter(), process_time()
+    with simulate(experiment, root=folder) as group:
+        group.train(steps, progress=False)
+    return perf_counter() - wall, process_time() - processor, peak_memory()
 
 
 def peak_memory() -> float:

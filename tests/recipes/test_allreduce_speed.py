@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from benchmarks.allreduce_speed.job import Reductions
+from benchmarks.allreduce_speed.job import reductions
 from benchmarks.sizes import bytes_of
 from d5ray.errors import AgentError
 from d5ray.kits.laboratory.comparisons.timing import FEWEST, MOST, Times, timed
@@ -34,7 +34,7 @@ def test_a_group_whose_sum_is_wrong_is_not_timed() -> None:
         return Broken()
 
     with pytest.raises(AgentError, match=r"instead of 3\.0: nothing is measured"):
-        Reductions(world, size=2, sizes=("4 B",), seconds=0.01)(0)
+        reductions(world, size=2, sizes=("4 B",), seconds=0.01, rank=0)
 
 
 def test_ranks_repeat_equally_often_and_all_wait_for_the_slowest() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.recording_speed import job as recordings
 from benchmarks.recording_speed import recipe as recipe
-from benchmarks.recording_speed.job import NAME, WIDTH, QueryWork, RecordWork, StoreWork
+from benchmarks.recording_speed.job import NAME, WIDTH, check_medians, querying, recording, storing
 from d5ray.errors import AgentError
 from d5ray.kits.laboratory.comparisons import timing
 from d5ray.metrics.queries.sql import sql
@@ -19,13 +19,13 @@ ONCE = StoppingRule(most=6, seconds=30)
 
 def test_every_value_is_recorded_in_every_repetition() -> None:
     """It counts its rows itself; a value takes less than a step's whole repetition and more than nothing."""
-    times = RecordWork(steps=100, rule=ONCE)(0)
+    times = recording(steps=100, rule=ONCE)
     assert len(times.seconds) == 6 and min(times.seconds) > 0 and times.stop_reason
 
 
 def test_what_is_stored_is_in_the_run_without_a_gap(tmp_path: Path) -> None:
     """A warm-up and six repetitions of 50 steps: their rows are numbered on, once each."""
-    times = StoreWork(50, tmp_path, ONCE)(0)
+    times = storing(50, tmp_path, ONCE)
     (found,) = sql(
         Run(tmp_path / NAME), "select count(*) n, count(distinct seq) d, max(seq) hi from samples"
     ).to_pylist()
@@ -38,13 +38,12 @@ def test_the_query_is_on_a_finished_run_with_as_many_rows(
 ) -> None:
     """At least as many as asked for, in whole steps, and in Parquet; the medians are NumPy's."""
     monkeypatch.setattr(recordings, "BLOCK", 1000)  # more than one, and the last not whole
-    asked = QueryWork(30_000, tmp_path, ONCE)
-    assert len(asked(0).seconds) == 6
+    assert len(querying(30_000, tmp_path, ONCE).seconds) == 6
     run = Run(tmp_path / NAME)
     rows = run.tables()["samples"].num_rows
     assert 30_000 <= rows < 30_000 + WIDTH and (run.folder / "samples.parquet").exists()
     with pytest.raises(AgentError, match=r"SQL's median of loss is .* NumPy's"):
-        asked.check(run, np.ones((3, WIDTH)))
+        check_medians(run, np.ones((3, WIDTH)))
 
 
 def test_repetitions_end_by_the_rule_and_short_operations_are_looped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from benchmarks.server_speed.pushing_agents import (
     Pushed,
     Pusher,
 )
-from benchmarks.server_speed.service import ServiceTimes
+from benchmarks.server_speed.service import times_of
 from d5ray.distributed.parameter_server.resolved_servers import ResolvedServers
 from d5ray.distributed.parameter_server.server_rules import Descend
 from d5ray.distributed.parameter_server.servers import Servers
@@ -76,7 +76,7 @@ def test_a_server_that_lost_or_doubled_a_push_is_not_timed(pushes: tuple[int, in
 
 def test_the_service_of_a_push_takes_about_as_long_as_its_update() -> None:
     """At 4 MB, where arithmetic outweighs what surrounds it: at their best."""
-    served, bare = ServiceTimes({}, seconds=0.3).of(1_000_000).values()
+    served, bare = times_of(1_000_000, seconds=0.3).values()
     assert served.loops >= 1 and bare.loops >= 1
     assert len(served.seconds) == len(bare.seconds) >= FEWEST_VALUES
     assert 0.4 < min(served.seconds) / min(bare.seconds) < 4

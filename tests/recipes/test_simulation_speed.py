@@ -1,7 +1,7 @@
 """Claims about timing simulations: the gradients beside them are the same ones, and whole ones are whole."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,10 @@ import pytest
 import d5ray as d5
 from benchmarks.simulation_speed import recipe as recipe
 from benchmarks.simulation_speed.job import BesideGradients, OfMany
-from benchmarks.simulation_speed.worker import WholeSimulation, WithGradients
-from d5ray.experiment import Experiment
+from benchmarks.simulation_speed.worker import WithGradients, whole_simulation
 from d5ray.frameworks.torch import from_model
 from d5ray.metrics.queries.sql import sql
-from d5ray.metrics.record.reader import Run, list_runs
+from d5ray.metrics.record.reader import list_runs
 from d5ray.networks.executors.executor import Executor
 from tests.kits.laboratory.comparing import job_of
 
@@ -65,23 +64,11 @@ def test_the_gradients_alone_are_those_of_the_simulation(contender: BesideGradie
 # -- whole simulations -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Kept:
-    """Runs the work, and keeps the simulated run's folder for a look at it."""
-
-    experiment: Experiment
-    folder: Path
-
-    def of(self, steps: int) -> tuple[tuple[float, float, float], Run]:
-        found = WholeSimulation(self.experiment, steps, self.folder)(0)
-        (run,) = list_runs(self.folder)
-        return found, run
-
-
 def test_a_whole_simulation_ends_with_its_complete_tables(tmp_path: Path) -> None:
     """Eight agents with four shards: 9,985 parameters, a sample each, all their steps in the tables."""
     experiment = OfMany(d5.optimizers.ASGD(), 8, shards=4).experiment(job_of(recipe))
-    (wall, processor, peak), run = Kept(experiment, tmp_path).of(steps=6)
+    wall, processor, peak = whole_simulation(experiment, 6, tmp_path)
+    (run,) = list_runs(tmp_path)
     assert (run.row["status"], run.row["agents"], run.row["steps"]) == ("completed", 8, 6)
     counted = sql(
         run, "select count(*) n, sum(value) total from samples where metric = 'samples'"

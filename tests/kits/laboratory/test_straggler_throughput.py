@@ -11,9 +11,8 @@ import pytest
 import d5ray as d5
 from d5ray.frameworks.torch import from_model
 from d5ray.kits.laboratory.comparisons.contenders import RankSeries
-from d5ray.kits.laboratory.jobs import devices
 from d5ray.kits.laboratory.jobs.agent_rates import rates
-from d5ray.kits.laboratory.jobs.stragglers import OnCores, OnDevices, Simulated
+from d5ray.kits.laboratory.jobs.stragglers import OnCores, OnDevices, Simulated, on_device
 from d5ray.recipes import straggler_throughput as recipe
 from tests.kits.laboratory.comparing import job_of
 
@@ -99,7 +98,7 @@ def test_a_gradient_on_a_device_is_the_same_and_takes_as_long_as_said() -> None:
         "threads": 1,
     }  # fmt: skip
     plain = from_model("lenet", {}, **given)
-    elsewhere = devices.from_model("lenet", {}, seconds=0.03, **given)
+    elsewhere = on_device("lenet", {}, seconds=0.03, **given)
     plain.inference_and_backprop(inputs, labels)
     wall, processor = time.perf_counter(), time.thread_time()
     elsewhere.inference_and_backprop(inputs, labels)

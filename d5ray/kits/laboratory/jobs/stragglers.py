@@ -1,19 +1,22 @@
 """The job that compares training with one slow agent: how many samples a second all agents train together"""
 
+import time
 from abc import ABC
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 from d5ray.checks import check_count, check_kind, check_number
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
 from d5ray.distributed.simulation.compute import ConstantTime
 from d5ray.experiment import Experiment
+from d5ray.frameworks.torch import from_model
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
-from d5ray.kits.laboratory.jobs import devices
 from d5ray.kits.laboratory.jobs.agent_rates import on_agents, rates, whole_batches
+from d5ray.networks.executors.delayed import DelayedExecutor, Virtual
+from d5ray.networks.executors.executor import Executor
 from d5ray.training.datasets.catalogue import load_dataset
 from d5ray.training.datasets.dataset import Dataset
 from d5ray.training.optimizers.optimizer import Optimizer
@@ -77,6 +80,11 @@ class StragglerRates(SideBySide):
         return whole_batches(load_dataset(self.dataset), agents * self.batch_size)
 
 
+def on_device(model: Any, model_kwargs: dict[str, Any], *, seconds: float, **others: Any) -> Executor:
+    """PyTorch's executor with a device of its own, as it were: it sleeps as if it waited for that."""
+    return DelayedExecutor(from_model(model, model_kwargs, **others), Virtual(lambda: seconds, time.sleep))
+
+
 @dataclass(frozen=True)
 class Straggling(Contender[StragglerRates], ABC):
     """Agents that train by one rule, somewhere."""
@@ -116,7 +124,7 @@ class OnDevices(Straggling):
     def measure(self, job: StragglerRates, folder: Path) -> list[RankSeries]:
         experiment = self.experiment(job, job.data)
         device = {"seconds": job.device_seconds}
-        experiment = replace(experiment, executor=devices.from_model, executor_kwargs=device)
+        experiment = replace(experiment, executor=on_device, executor_kwargs=device)
         return on_agents(experiment, job.warmup_steps + job.steps, folder)
 
 
