@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, final
 
@@ -48,7 +49,7 @@ class OverSockets(OnHosts):
     WORD: ClassVar[str] = "d5ray socket"
 
     def world(self, hosts: tuple[Host, ...], folder: Path) -> Callable[[int], ReducingGroup]:
-        return _Joining(hosts, folder, encrypted=False)
+        return partial(_joined, hosts, folder, False)
 
 
 @final
@@ -59,7 +60,7 @@ class UnderTLS(OnHosts):
     WORD: ClassVar[str] = "d5ray TLS"
 
     def world(self, hosts: tuple[Host, ...], folder: Path) -> Callable[[int], ReducingGroup]:
-        return _Joining(hosts, folder, encrypted=True)
+        return partial(_joined, hosts, folder, True)
 
 
 @final
@@ -71,29 +72,15 @@ class Gloo(OnHosts):
     is_peer: ClassVar[bool] = True
 
     def world(self, hosts: tuple[Host, ...], folder: Path) -> Callable[[int], ReducingGroup]:
-        return _JoiningGloo(len(hosts), folder / "gloo")
+        return partial(_joined_gloo, len(hosts), folder / "gloo")
 
 
-@final
-@dataclass(frozen=True)
-class _Joining:
-    hosts: tuple[Host, ...]
-    folder: Path
-    encrypted: bool
-
-    def __call__(self, rank: int) -> ReducingGroup:
-        averaging = Averaging(None, self.hosts, self.folder, {}, 0.0, 0, self.encrypted)
-        return D5rayWorld(averaging.join(rank))
+def _joined(hosts: tuple[Host, ...], folder: Path, encrypted: bool, rank: int) -> ReducingGroup:
+    return D5rayWorld(Averaging(None, hosts, folder, {}, 0.0, 0, encrypted).join(rank))
 
 
-@final
-@dataclass(frozen=True)
-class _JoiningGloo:
-    size: int
-    file: Path
+def _joined_gloo(size: int, file: Path, rank: int) -> ReducingGroup:
+    from benchmarks.allreduce_speed.torch_group import TorchWorld  # noqa: PLC0415 - imports torch
 
-    def __call__(self, rank: int) -> ReducingGroup:
-        from benchmarks.allreduce_speed.torch_group import TorchWorld  # noqa: PLC0415 - imports torch
-
-        os.environ["GLOO_SOCKET_IFNAME"] = slow_network.DEVICE
-        return TorchWorld(rank, self.size, self.file, WAIT_SECONDS)
+    os.environ["GLOO_SOCKET_IFNAME"] = slow_network.DEVICE
+    return TorchWorld(rank, size, file, WAIT_SECONDS)

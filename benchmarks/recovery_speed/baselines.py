@@ -18,7 +18,6 @@ from d5ray.kits.laboratory.comparisons import processes
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
 
 TOLD_SECONDS = 60.0  # for a process to say where it is to be found
-LOOK_SECONDS = 0.02
 
 
 @final
@@ -153,9 +152,4 @@ def workers(folder: Path) -> Iterator[Any]:
 
 def told(folder: Path, name: str) -> str:
     """What a process tells by this name; `AgentError` if it does not in time."""
-    path, deadline = folder / f"{name}.told", time.monotonic() + TOLD_SECONDS
-    while not path.exists():
-        if time.monotonic() > deadline:
-            raise AgentError(f"{name} was not told within {TOLD_SECONDS:g} s")
-        time.sleep(LOOK_SECONDS)
-    return path.read_text()
+    return processes.awaited(folder / f"{name}.told", TOLD_SECONDS, f"{name} was not told")

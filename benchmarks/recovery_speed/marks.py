@@ -104,7 +104,17 @@ class Kill:
         killed: called right after the kill. Raises `AgentError` where they do not train in time.
         """
         last = 1  # where something goes wrong, everyone ends at once
-        until = _Until(folder, time.monotonic() + self.seconds)
+        deadline = time.monotonic() + self.seconds
+
+        def until(otherwise: str, enough: Callable[[list[Noted]], bool]) -> list[Noted]:
+            """The notes when they are enough; `AgentError` at the deadline, which says what is not."""
+            while not enough(found := noted(folder)):
+                if time.monotonic() > deadline:
+                    did = ", ".join(f"rank {each.rank}: {len(each.steps)}" for each in found)
+                    raise AgentError(f"{otherwise} in time; steps noted: {did or 'none'}")
+                time.sleep(LOOK_SECONDS)
+            return found
+
         try:
             found = until(
                 f"not all of {self.processes} processes did {self.steps} steps",
@@ -129,23 +139,6 @@ class Kill:
             lambda all_: sum(bool(each.sha256) for each in all_ if each.after(moment)) >= self.again,
         )
         return moment, victim.pid
-
-
-@final
-@dataclass(frozen=True)
-class _Until:
-    """Waits until the notes in a folder are enough; `AgentError` at the deadline, which says what is not."""
-
-    folder: Path
-    deadline: float
-
-    def __call__(self, otherwise: str, enough: Callable[[list[Noted]], bool]) -> list[Noted]:
-        while not enough(found := noted(self.folder)):
-            if time.monotonic() > self.deadline:
-                did = ", ".join(f"rank {each.rank}: {len(each.steps)}" for each in found)
-                raise AgentError(f"{otherwise} in time; steps noted: {did or 'none'}")
-            time.sleep(LOOK_SECONDS)
-        return found
 
 
 def outcome(all_: list[Noted], moment: int, victim: int) -> list[RankSeries]:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
-from benchmarks.simulation_speed.worker import WithGradients, whole_simulation
+from benchmarks.simulation_speed.worker import beside_gradients, whole_simulation
 from d5ray.checks import check_count, check_number
 from d5ray.distributed.optimizers.exchange import ExchangeVia
 from d5ray.distributed.optimizers.optimizer import DistributedOptimizer
@@ -115,7 +115,7 @@ class BesideGradients(Simulating):
         return self._experiment(job, job.batch_size, model=job.model)
 
     def measure(self, job: Simulations, folder: Path) -> list[RankSeries]:
-        work = WithGradients(self.experiment(job), job.steps, job.seconds, folder)
+        work = partial(beside_gradients, self.experiment(job), job.steps, job.seconds, folder)
         (found,) = processes.measured(work, folder, 1, PROCESS_SECONDS)
         return [RankSeries.of(times, TRAINING_TIME, side) for side, times in found.items()]
 

@@ -3,10 +3,9 @@
 import resource
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
@@ -23,39 +22,33 @@ Array = np.ndarray[Any, Any]
 RSS_BYTES = 1 if sys.platform == "darwin" else 1024  # the unit of the system's peak memory
 
 
-@final
-@dataclass(frozen=True)
-class WithGradients:
+def beside_gradients(
+    experiment: Experiment, steps: int, seconds: float, folder: Path, _: int = 0
+) -> dict[str, Times]:
     """The work of the one process: `steps` of the simulation, the same gradients without it, and so on."""
+    with simulate(experiment, root=folder) as group:
+        batches = batches_of(group)
 
-    experiment: Experiment
-    steps: int
-    seconds: float
-    folder: Path
+        def bare(loops: int) -> float:
+            due = [next(batches) for _ in range(loops * steps * len(group.agents))]
+            begin = perf_counter()
+            for executor, inputs, labels in due:
+                executor.inference_and_backprop(inputs, labels)
+            return (perf_counter() - begin) / loops
 
-    def __call__(self, rank: int) -> dict[str, Times]:
-        with simulate(self.experiment, root=self.folder) as group:
-            batches = self.batches(group)
+        simulated = timer(lambda: group.train(steps, progress=False))
+        return interleaved({SIMULATED: simulated, BARE: bare}, seconds)
 
-            def bare(loops: int) -> float:
-                due = [next(batches) for _ in range(loops * self.steps * len(group.agents))]
-                begin = perf_counter()
-                for executor, inputs, labels in due:
-                    executor.inference_and_backprop(inputs, labels)
-                return (perf_counter() - begin) / loops
 
-            simulated = timer(lambda: group.train(self.steps, progress=False))
-            return interleaved({SIMULATED: simulated, BARE: bare}, self.seconds)
-
-    def batches(self, group: SimulatedGroup) -> Iterator[tuple[Executor, Array, Array]]:
-        """The agents' own executors with the batches of the training, step by step, rank by rank."""
-        executors = [inner_of(agent.executor) for agent in group.agents]
-        draws = [agent.data.shards.draws(agent.rank) for agent in group.agents]
-        split = group.agents[0].data.dataset.train
-        while True:
-            for executor, own in zip(executors, draws, strict=True):
-                indices = next(own).indices
-                yield executor, split.inputs[indices], split.labels[indices]
+def batches_of(group: SimulatedGroup) -> Iterator[tuple[Executor, Array, Array]]:
+    """The agents' own executors with the batches of the training, step by step, rank by rank."""
+    executors = [inner_of(agent.executor) for agent in group.agents]
+    draws = [agent.data.shards.draws(agent.rank) for agent in group.agents]
+    split = group.agents[0].data.dataset.train
+    while True:
+        for executor, own in zip(executors, draws, strict=True):
+            indices = next(own).indices
+            yield executor, split.inputs[indices], split.labels[indices]
 
 
 def whole_simulation(

@@ -11,7 +11,7 @@ import pytest
 import d5ray as d5
 from benchmarks.simulation_speed import recipe as recipe
 from benchmarks.simulation_speed.job import BesideGradients, OfMany
-from benchmarks.simulation_speed.worker import WithGradients, whole_simulation
+from benchmarks.simulation_speed.worker import beside_gradients, whole_simulation
 from d5ray.frameworks.torch import from_model
 from d5ray.metrics.queries.sql import sql
 from d5ray.metrics.record.reader import list_runs
@@ -51,7 +51,7 @@ def nothing_seen() -> Iterator[None]:
 def test_the_gradients_alone_are_those_of_the_simulation(contender: BesideGradients, tmp_path: Path) -> None:
     """The same executors on the same batches, in every repetition; two of each side are a warm-up."""
     experiment = replace(contender.experiment(job_of(recipe, batch_size=4)), executor=watched)
-    simulated, bare = WithGradients(experiment, STEPS, 1e-6, tmp_path)(0).values()
+    simulated, bare = beside_gradients(experiment, STEPS, 1e-6, tmp_path).values()
     assert (len(simulated.seconds), len(bare.seconds), simulated.loops) == (5, 5, 1)
     assert min(simulated.seconds) > 0 and min(bare.seconds) > 0
     turns = np.array([hash(each) for each in seen]).reshape(14, 3 * STEPS)  # by side, twice for a warm-up

@@ -10,7 +10,7 @@ import pytest
 import d5ray as d5
 from d5ray.actors.shipping import ship
 from d5ray.kits.laboratory.jobs.contest import Tries, series_of
-from d5ray.kits.laboratory.jobs.workloads import Attempt, AttemptCurve, Workload, meets
+from d5ray.kits.laboratory.jobs.workloads import AttemptCurve, Workload, meets, train_to_target
 from d5ray.networks.executors.executor import Evaluation
 from d5ray.recipes import optimizer_comparison
 from tests.kits.laboratory.comparing import LINEAR, job_of
@@ -18,7 +18,7 @@ from tests.kits.laboratory.comparing import LINEAR, job_of
 
 def attempt(workload: Workload, optimizer: d5.Optimizer | None = None, seed: int = 3) -> AttemptCurve:
     shipped = ship(workload.experiment(optimizer or d5.optimizers.SGD(0.5), seed))
-    return Attempt(shipped, workload.target, workload.steps, workload.every)(0)
+    return train_to_target(shipped, workload.target, workload.steps, workload.every, 0)
 
 
 # -- attempts ----------------------------------------------------------------------------------------------

@@ -265,8 +265,7 @@ class Asked:
         except Exception:  # whatever the user's code raises; as tokens the executor has tried it
             taken = "int64"
             found = executor.inference(np.zeros((2, *sample), taken))
-        output = TensorDescriptor(found.dtype, (BATCH, *found.shape[1:]))
-        return OwnNetwork(name, model, None, sample, found.shape[-1] if found.ndim > 1 else 1, output, taken)
+        return _seen(name, model, sample, found, taken)
 
     def _of_model(self, name: str, model: Any) -> OwnNetwork:
         """A model of a framework, with the Network that it can be made."""
@@ -297,8 +296,13 @@ class Asked:
             found = torch.numbers(as_tuple(torch.inference(model.eval(), [given])())[0])
         except Exception as error:  # whatever the user's code raises
             raise ConfigurationError(f"{name} does not take samples of shape {sample}: {error}") from error
-        output = TensorDescriptor(found.dtype, (BATCH, *found.shape[1:]))
-        return OwnNetwork(name, model, None, sample, found.shape[-1] if found.ndim > 1 else 1, output)
+        return _seen(name, model, sample, found)
+
+
+def _seen(name: str, model: Any, sample: tuple[int, ...], found: Any, taken: str = "float32") -> OwnNetwork:
+    """A model that is no Network, by what it gave for a batch."""
+    output = TensorDescriptor(found.dtype, (BATCH, *found.shape[1:]))
+    return OwnNetwork(name, model, None, sample, found.shape[-1] if found.ndim > 1 else 1, output, taken)
 
 
 def _home(model: Any) -> str:

@@ -112,6 +112,16 @@ def _wait(started: "list[subprocess.Popen[bytes]]", folder: Path, seconds: float
         time.sleep(CHECK_SECONDS)
 
 
+def awaited(file: Path, seconds: float, otherwise: str) -> str:
+    """The text of a file that another process writes, and names when it is whole; else `AgentError`."""
+    deadline = time.monotonic() + seconds
+    while not file.exists():
+        if time.monotonic() > deadline:
+            raise AgentError(f"{otherwise} within {seconds:g} s")
+        time.sleep(CHECK_SECONDS)
+    return file.read_text()
+
+
 def tail(folder: Path, number: int = 0) -> str:
     """What the process that the command of this number started has written last."""
     lines = (folder / f"{number}.log").read_text(errors="replace").splitlines()

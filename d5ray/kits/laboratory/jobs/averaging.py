@@ -1,6 +1,5 @@
 """Measurement of how a group averages gradients: as they are, or compressed"""
 
-import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.distributed.wire.secret import Secret
 from d5ray.errors import AgentError
+from d5ray.kits.laboratory.comparisons import processes
 from d5ray.kits.laboratory.comparisons.timing import Times, timed
 from d5ray.kits.laboratory.jobs.slow_network import Host
 from d5ray.kits.laboratory.jobs.worlds import WAIT_SECONDS, D5rayWorld
@@ -67,7 +67,8 @@ class Averaging:
             unfinished.touch(mode=0o600)
             unfinished.write_text(f"{opened.port} {opened.secret.reveal()}")
             unfinished.rename(file)
-        port, secret = _awaited(file).split()
+        opened_by = "the first member did not open the group"
+        port, secret = processes.awaited(file, WAIT_SECONDS, opened_by).split()
         store = Store(first, int(port), Secret.parse(secret))
         nodes = tuple(host.name for host in self.hosts)
         own = self.hosts[rank].address
@@ -105,13 +106,3 @@ class Averaging:
         reduction, state = self.reduction, self.reduction.state(slots, np.float32)
         draws = RandomSources(generator, np.random.default_rng(self.seed))
         return lambda: reduction.mean(gradient, communicator, draws, state).mean
-
-
-def _awaited(file: Path) -> str:
-    """The text of a file that another process writes."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not file.exists():
-        if time.monotonic() > deadline:
-            raise AgentError(f"the first member did not open the group within {WAIT_SECONDS:g} s")
-        time.sleep(0.01)
-    return file.read_text()

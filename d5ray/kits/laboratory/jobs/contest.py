@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -11,7 +12,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.comparisons import processes
 from d5ray.kits.laboratory.comparisons.contenders import AnyContender, Contender, RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import Comparison, SideBySide
-from d5ray.kits.laboratory.jobs.workloads import Attempt, AttemptCurve, Workload
+from d5ray.kits.laboratory.jobs.workloads import AttemptCurve, Workload, train_to_target
 from d5ray.kits.laboratory.metrics.performance_profiles import (
     EVALUATED_STEP,
     SAMPLES_TO_TARGET,
@@ -100,7 +101,7 @@ class Tries(Contender[Contest]):
 
         workload = job.workloads[self.workload]
         experiment = workload.experiment(job.optimizers[self.optimizer], self.seed)
-        work = Attempt(ship(experiment), workload.target, workload.steps, workload.every)
+        work = partial(train_to_target, ship(experiment), workload.target, workload.steps, workload.every)
         (curve,) = processes.measured(work, folder, self.processes, ATTEMPT_SECONDS)
         return series_of(curve)
 
