@@ -377,7 +377,7 @@ class AgentRoster:
             self.servers.directory(rank),
             windows,
             np.asarray(self._of_one("flat_parameters")) if peers and not begins else None,
-            self._of_one("buffers") if self.present and not begins else None,
+            self._of_one("buffers", or_none=not peers) if self.present and not begins else None,
             tuple(sorted(absent)),
         )
         agent = self.agents[rank]
@@ -405,14 +405,19 @@ class AgentRoster:
             self._addresses[known[rank]] = address
         return {rank: self._addresses[key] for rank, key in known.items() if key in self._addresses}
 
-    def _of_one(self, what: str) -> Any:
-        """The answer to a call of one of the agents that are there: of the first that answers."""
+    def _of_one(self, what: str, *, or_none: bool = False) -> Any:
+        """The answer to a call of one of the agents that are there: of the first that answers.
+
+        or_none: None where all of them have just died, as where none is there.
+        """
         asked = {self.control(rank, "progress").remote(): rank for rank in self.present}
         end = time.monotonic() + CALL_SECONDS
         while asked and (done := ray.wait(list(asked), timeout=max(0.0, end - time.monotonic()))[0]):
             given = self.control(asked.pop(done[0]), what).remote()
             with suppress(RayError):
                 return ray.get(given, timeout=CALL_SECONDS)
+        if or_none and not asked:
+            return None
         raise AgentError("no agent is left that could give a new one its parameters")
 
     def _formed(self, calls: Mapping[Any, Group]) -> tuple[dict[int, RestartPoint], dict[int, str]]:

@@ -286,6 +286,17 @@ def test_five_trials_end_as_promised(recipe: str, tmp_path: Path, head: Head) ->
     endure(tmp_path, recipe, 5, seed=seed, address=head.address)
 
 
+@pytest.mark.full
+@pytest.mark.timeout(6 * TRIAL_SECONDS)
+def test_servers_have_the_state_where_all_agents_die_at_once(tmp_path: Path, head: Head) -> None:
+    """Nobody is left to give the first newcomer its buffers, as long as the second death is not heard of."""
+    recipe = tmp_path / "small.py"
+    recipe.write_text(SERVERS)
+    plan = d5.Faults().kill(agent=0, at_seconds=0.5).terminate(agent=1, at_seconds=0.8)
+    process = ended(Trial(plan, "replace").arguments(str(recipe), head.address), tmp_path, 90.0, head.address)
+    assert process.code in (0, 1, 2) and process.left == (), process
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(41 * TRIAL_SECONDS)
 @pytest.mark.parametrize("recipe", [RECIPE, SERVERS], ids=["one model", "with servers"])
