@@ -5,7 +5,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from benchmarks.executor_overhead.job import MeasuredNetwork
+from benchmarks.executor_overhead.measured_network import MeasuredNetwork
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.ops.tensorflow.library import tf
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.executor_overhead.job import MeasuredNetwork
+from benchmarks.executor_overhead.measured_network import MeasuredNetwork
 from d5ray.errors import ConfigurationError, nearest
 
 Array = np.ndarray[Any, Any]

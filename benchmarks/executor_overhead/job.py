@@ -1,10 +1,10 @@
 """The job that times executors beside models written by hand, and the contender: one fresh process"""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Final, final
 
+from benchmarks.executor_overhead.measured_network import MeasuredNetwork
 from benchmarks.executor_overhead.metrics import EXECUTOR_TIME
 from benchmarks.interleaved_timing import InterleavedTiming
 from d5ray.kits.laboratory.comparisons import processes
@@ -25,20 +25,6 @@ class ExecutorOverheads(InterleavedTiming):
     """
 
     seconds: float = 2.0
-
-
-@dataclass(frozen=True)
-class MeasuredNetwork:
-    """network: "lenet", "resnet18" or "transformer", with these options of the catalogue's; the last takes
-    sequences of tokens, as many as there are classes.
-    """
-
-    framework: str
-    network: str
-    sample_shape: tuple[int, ...]
-    classes: int
-    batch_size: int
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @final

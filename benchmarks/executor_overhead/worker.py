@@ -7,7 +7,7 @@ from typing import Any, Protocol, final
 
 import numpy as np
 
-from benchmarks.executor_overhead.job import MeasuredNetwork
+from benchmarks.executor_overhead.measured_network import MeasuredNetwork
 from benchmarks.executor_overhead.metrics import INFERENCE, NATIVE, OURS, TRAINING
 from benchmarks.interleaved_timing import interleaved, timer
 from d5ray.errors import AgentError

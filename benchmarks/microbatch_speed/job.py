@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from benchmarks.microbatch_speed.metrics import STEP_PEAK_MEMORY
 from d5ray.checks import check_count, check_share
@@ -12,6 +12,9 @@ from d5ray.kits.laboratory.comparisons import processes
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
 from d5ray.kits.laboratory.comparisons.side_by_side import SideBySide
 from d5ray.metrics.definitions.catalogue import StepTime
+
+if TYPE_CHECKING:
+    from benchmarks.microbatch_speed.worker import MicrobatchWork
 
 HASHED_AS = "d5ray.recipes.microbatch_steps"  # where the first runs knew it
 
@@ -62,18 +65,29 @@ def chosen_size(job: MicrobatchSteps) -> int:
 
     Raises `ConfigurationError` where none does, with the least that there is.
     """
-    from benchmarks.microbatch_speed import worker  # noqa: PLC0415 - imports torch
     from d5ray.networks.microbatch.measuring import fastest_within  # noqa: PLC0415 - loaded when needed
 
-    found = worker.costs(job)
+    found = _work(job, job.batch_size).costs(job.sizes)
     whole = found.pop(job.batch_size)
     return fastest_within(found, int((1 - MARGIN) * job.share * whole.peak_bytes))
 
 
-def _measured(job: MicrobatchSteps, size: int, folder: Path) -> list[RankSeries]:
+def _work(job: MicrobatchSteps, size: int) -> "MicrobatchWork":
     from benchmarks.microbatch_speed.worker import MicrobatchWork  # noqa: PLC0415 - imports torch
 
-    ((seconds, peak),) = processes.measured(MicrobatchWork(job, size), folder, 1, PROCESS_SECONDS)
+    return MicrobatchWork(
+        network=job.network,
+        sample_shape=job.sample_shape,
+        batch_size=job.batch_size,
+        size=size,
+        steps=job.steps,
+        threads=job.threads,
+        seed=job.seed,
+    )
+
+
+def _measured(job: MicrobatchSteps, size: int, folder: Path) -> list[RankSeries]:
+    ((seconds, peak),) = processes.measured(_work(job, size), folder, 1, PROCESS_SECONDS)
     return [
         RankSeries(StepTime.name, "s", 0, seconds, warmup=1, phase="run"),
         RankSeries(STEP_PEAK_MEMORY, "B", 0, [peak], phase="run"),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 import torch
 
-from benchmarks.microbatch_speed.job import MicrobatchSteps
 from d5ray.errors import AgentError
 from d5ray.frameworks import torch as d5fw
 from d5ray.frameworks.initial_values import labelled_network
@@ -50,33 +49,37 @@ class MicrobatchWork:
     Gives the seconds of each and the bytes at the peak.
     """
 
-    job: MicrobatchSteps
+    network: str
+    sample_shape: tuple[int, ...]
+    batch_size: int
     size: int
+    steps: int
+    threads: int
+    seed: int
+
+    def costs(self, sizes: tuple[int, ...]) -> dict[int, StepCost]:
+        """What a step takes as a whole, and in micro-batches of each size."""
+        network = network_of(self.network, self.sample_shape, self.seed)
+        batch = batch_of(network, self.batch_size, self.seed)
+        sizes = (self.batch_size, *sizes)
+        return step_costs(d5fw.from_onnx, network, batch, sizes, seconds=0.0, threads=self.threads)
 
     def __call__(self, rank: int) -> tuple[list[float], float]:
-        job = self.job
-        torch.set_num_threads(job.threads)
-        network = network_of(job.network, job.sample_shape, job.seed)
-        check(network, job.seed)
-        batch = batch_of(network, job.batch_size, job.seed)
+        torch.set_num_threads(self.threads)
+        network = network_of(self.network, self.sample_shape, self.seed)
+        check(network, self.seed)
+        batch = batch_of(network, self.batch_size, self.seed)
         peak = HostPeak()
         peak.begin()
         executor: GraphExecutor = d5fw.from_onnx(network)
-        if self.size < job.batch_size:
+        if self.size < self.batch_size:
             executor = MicroBatched(executor, self.size)
         seconds = []
-        for _ in range(1 + job.steps):
+        for _ in range(1 + self.steps):
             begin = perf_counter()
             executor.inference_and_backprop(batch)
             seconds.append(perf_counter() - begin)
         return seconds, float(peak.bytes())
-
-
-def costs(job: MicrobatchSteps) -> dict[int, StepCost]:
-    """What a step takes as a whole, and in micro-batches of each size."""
-    network = network_of(job.network, job.sample_shape, job.seed)
-    batch, sizes = batch_of(network, job.batch_size, job.seed), (job.batch_size, *job.sizes)
-    return step_costs(d5fw.from_onnx, network, batch, sizes, seconds=0.0, threads=job.threads)
 
 
 def check(network: Network, seed: int) -> None:

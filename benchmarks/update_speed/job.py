@@ -1,37 +1,20 @@
 """The job that times update rules beside torch.optim's, and the contender: one network in a fresh process"""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from benchmarks.interleaved_timing import InterleavedTiming
+from benchmarks.update_speed.baselines import RulePair
 from benchmarks.update_speed.metrics import RULE_STEP_TIME, RULE_TIME
 from d5ray.checks import check_count
 from d5ray.errors import ConfigurationError
 from d5ray.kits.laboratory.comparisons import processes
 from d5ray.kits.laboratory.comparisons.contenders import Contender, RankSeries
-from d5ray.training.optimizers.optimizer import Optimizer
 
 HASHED_AS = "d5ray.recipes.rule_speeds"  # where the first runs knew it
 
 PROCESS_SECONDS = 1800.0  # for one process to time all rules
-
-
-@final
-@dataclass(frozen=True)
-class RulePair:
-    """A rule of d5ray, the class of torch.optim that does the same, and its settings."""
-
-    rule: Optimizer
-    native: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    HASHED_AS = "Peers"
-
-    @property
-    def name(self) -> str:
-        return type(self.rule).__name__
 
 
 @final

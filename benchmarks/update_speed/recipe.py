@@ -11,7 +11,8 @@ and Adafactor are no element-wise rules: theirs are whole steps alone.
 """
 
 import d5ray as d5
-from benchmarks.update_speed.job import OnNetwork, RulePair, RuleSpeeds
+from benchmarks.update_speed.baselines import RulePair
+from benchmarks.update_speed.job import OnNetwork, RuleSpeeds
 from benchmarks.update_speed.metrics import RuleStepTimeRatio, UpdateTimeRatio
 from d5ray.recipes.engine.command import main
 

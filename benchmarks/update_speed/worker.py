@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from benchmarks.interleaved_timing import Timer, interleaved, timer
-from benchmarks.update_speed.job import RulePair
+from benchmarks.update_speed.baselines import RulePair
 from benchmarks.update_speed.metrics import NATIVE, OURS
 from d5ray.errors import AgentError
 from d5ray.frameworks.torch import build

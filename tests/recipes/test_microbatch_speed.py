@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.microbatch_speed import recipe as recipe
-from benchmarks.microbatch_speed import worker
 from benchmarks.microbatch_speed.job import MicrobatchSteps, chosen_size
-from benchmarks.microbatch_speed.worker import check, network_of
+from benchmarks.microbatch_speed.worker import MicrobatchWork, check, network_of
 from d5ray.errors import AgentError, ConfigurationError
 from d5ray.networks.executors.graph_executor import GraphExecutor
 from d5ray.networks.microbatch.measuring import StepCost
@@ -25,7 +24,7 @@ def small(**changes: Any) -> MicrobatchSteps:
 def test_the_quickest_size_clearly_within_the_share_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what was measured, not so near to the limit that the next process passes it; or an error."""
     found = {96: StepCost(1.0, 400), 16: StepCost(0.9, 98), 8: StepCost(1.05, 90), 4: StepCost(1.2, 60)}
-    monkeypatch.setattr(worker, "costs", lambda _: dict(found))
+    monkeypatch.setattr(MicrobatchWork, "costs", lambda *_: dict(found))
     assert chosen_size(small(sizes=(4, 8, 16), share=0.26)) == 16
     assert chosen_size(small(sizes=(4, 8, 16), share=0.25)) == 8
     assert chosen_size(small(sizes=(4, 8, 16), share=0.2)) == 4

@@ -8,7 +8,7 @@ import pytest
 import d5ray as d5
 from benchmarks.interleaved_timing import interleaved
 from benchmarks.update_speed import recipe as recipe
-from benchmarks.update_speed.job import RulePair
+from benchmarks.update_speed.baselines import RulePair
 from benchmarks.update_speed.worker import RuleTimes
 from d5ray.errors import AgentError
 from d5ray.kits.laboratory.comparisons.timing import Times
