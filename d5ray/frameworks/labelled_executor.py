@@ -43,9 +43,7 @@ class LabelledExecutor(Executor):
             )
         self._type = network.inputs[labelled.inputs].dtype
         self._label_type = network.inputs[labelled.labels].dtype
-        flat = FlatBuffers(trained, network.state_values, library, self._type)
-        self._hold(flat)
-        executor.bind_state(flat.state_views)
+        self._hold(FlatBuffers(trained, network.state_values, library, self._type))
 
     def inference(self, inputs: Array) -> Array:
         found = self.inner.inference({self.labelled.inputs: self._input(inputs)})
@@ -95,8 +93,8 @@ class LabelledExecutor(Executor):
 
     def _hold(self, holder: FlatBuffers | FlatExecutor) -> None:
         super()._hold(holder)
-        assert isinstance(holder, FlatBuffers)
-        self.inner.bind(holder.parameter_views, holder.gradient_views)
+        flat = self._flat
+        self.inner.bind(flat.parameter_views, flat.gradient_views, flat.state_views)
 
     def _input(self, inputs: Array) -> Array:
         return _of_type(inputs, self._type)

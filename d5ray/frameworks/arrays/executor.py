@@ -46,15 +46,12 @@ class ArrayExecutor(GraphExecutor):
         self._random = PassGenerator(library.generator)
         super().__init__(network, library, device, events, trained, seed, collectives)
 
-    def bind(self, parameters: Mapping[str, Any], gradients: Mapping[str, Any]) -> None:
-        """Use these arrays for the trained parameters, and write their gradients into those."""
-        self._values.update(parameters)
-        self._bound = gradients
-
-    def bind_state(self, state: Mapping[str, Any]) -> None:
-        """Use these arrays for the state, and write the next one into them."""
-        self._values.update(state)
-        self._in_place = frozenset(state)
+    def bind(
+        self, parameters: Mapping[str, Any], gradients: Mapping[str, Any], state: Mapping[str, Any]
+    ) -> None:
+        """Use these arrays for trained parameters and state, and write gradients and the next state there."""
+        self._values |= {**parameters, **state}
+        self._bound, self._in_place = gradients, frozenset(state)
 
     def _build(self, made: Plan, loss: str | None, observer: Observer | None) -> Run:
         places, library = Places(), self._library
@@ -70,16 +67,10 @@ class ArrayExecutor(GraphExecutor):
         )
         passed = ArrayPass(library.xp, own, observer)
         found = placed(passed, places, made, self._values)
-        count, given, held = found.count, found.given, found.held
         wanted, state = found.wanted, found.state
 
         def values_of(inputs: Arrays) -> list[Any]:
-            values: list[Any] = [None] * count
-            for name, place in given:
-                values[place] = library.put(inputs[name])
-            for name, place in held:
-                values[place] = self._values[name]
-            return values
+            return found.values({name: library.put(inputs[name]) for name, _ in found.given}, self._values)
 
         def outputs_of(values: list[Any], others: frozenset[int]) -> dict[str, Array]:
             """The outputs in memory that is not the network's, and not the caller's inputs."""

@@ -86,7 +86,7 @@ class JaxExecutor(Executor):
                 self._given(inputs),
                 self._given(unpacked(labels)),
             )
-            for name, view in self._buffers.gradient_views.items():
+            for name, view in self._flat.gradient_views.items():
                 view[...] = gradients[name]
             for name, value in after.items():
                 state[name][...] = value
@@ -116,13 +116,8 @@ class JaxExecutor(Executor):
         self._passes = int(np.array(state).view(np.int64)[0])
 
     @property
-    def _buffers(self) -> FlatBuffers:
-        assert isinstance(self._holder, FlatBuffers)
-        return self._holder
-
-    @property
     def _trained(self) -> Mapping[str, Array]:
-        return self._buffers.parameter_views
+        return self._flat.parameter_views
 
     @property
     def _state(self) -> dict[str, Array]:

@@ -59,22 +59,18 @@ class TensorFlowGraphExecutor(GraphExecutor):
         self._filters: set[str] = set()  # the variables that are held so
         self._reads: tuple[int, frozenset[str]] = (-1, frozenset())  # at that many changes of the network
         self._gradients: dict[str, Tensor] = {}
-        self._bound: tuple[Mapping[str, Array], Mapping[str, Array]] = ({}, {})
-        self._bound_state: Mapping[str, Array] = {}
+        self._bound: Mapping[str, Array] = {}  # parameters, and then state
+        self._bound_gradients: Mapping[str, Array] = {}
         self.on_gradient: Callable[[str], None] | None = None  # told of each, when all of them are there
         super().__init__(network, library, device, events, trained, seed, collectives)
 
-    def bind(self, parameters: Mapping[str, Array], gradients: Mapping[str, Array]) -> None:
-        """Take the trained parameters from these arrays in every pass, and write gradients into those."""
-        if parameters.keys() != self._bound[0].keys():
+    def bind(
+        self, parameters: Mapping[str, Array], gradients: Mapping[str, Array], state: Mapping[str, Array]
+    ) -> None:
+        """In every pass take trained parameters and state from these arrays, and write what is new there."""
+        if {*parameters, *state} != self._bound.keys():
             self._forget()
-        self._bound = parameters, gradients
-
-    def bind_state(self, state: Mapping[str, Array]) -> None:
-        """Take the state from these arrays, and write the next one into them."""
-        if state.keys() != self._bound_state.keys():
-            self._forget()
-        self._bound_state = state
+        self._bound, self._bound_gradients = {**parameters, **state}, gradients
 
     def _build(self, made: Plan, loss: str | None, observer: Observer | None) -> Run:
         made = fused(self.network, made) if observer is None else made
@@ -89,7 +85,7 @@ class TensorFlowGraphExecutor(GraphExecutor):
             products=None if loss is None else self._products,
         )
         names: tuple[str, ...] = ()
-        held = tuple(name for name in (*self._bound[0], *self._bound_state) if name in made.read)
+        held = tuple(name for name in self._bound if name in made.read)
         if loss is None:
             traced = self._inference_of(made, own, held)
         else:
@@ -104,13 +100,12 @@ class TensorFlowGraphExecutor(GraphExecutor):
         types = [holder(self.network.inputs[name].dtype) for name in given]
 
         def run(inputs: Arrays) -> Sequence[Tensor]:
-            arrays = {**self._bound[0], **self._bound_state}
             with tf.device(self._where):
                 tensors = [
                     tf.convert_to_tensor(as_held(inputs[name]), dtype=dtype)
                     for name, dtype in zip(given, types, strict=True)
                 ]
-                return traced(*tensors, *[tf.convert_to_tensor(arrays[name]) for name in held])
+                return traced(*tensors, *[tf.convert_to_tensor(self._bound[name]) for name in held])
 
         def infer(inputs: Arrays) -> dict[str, Array]:
             return {name: self._array(name, value) for name, value in zip(wanted, run(inputs), strict=True)}
@@ -193,20 +188,19 @@ class TensorFlowGraphExecutor(GraphExecutor):
         ]
 
     def _give_bound(self, state: Mapping[str, Tensor]) -> None:
-        for name, array in self._bound[1].items():
+        for name, array in self._bound_gradients.items():
             gradient = self._gradients.get(name)
             array[...] = 0 if gradient is None else gradient.numpy()
             if self.on_gradient is not None:
                 self.on_gradient(name)
         for name, value in state.items():
-            self._bound_state[name][...] = value.numpy()
+            self._bound[name][...] = value.numpy()
 
     def _load(self, name: str, value: Array) -> None:
         if name in self.network.constants:
             return  # it stands in the graph
-        for arrays in (self._bound[0], self._bound_state):
-            if name in arrays:
-                arrays[name][...] = value
+        if name in self._bound:
+            self._bound[name][...] = value
         if name not in self._variables and value.ndim > 1 and name in self._read_as_filters():
             self._filters.add(name)
         value = self._as_filters(name, value)
@@ -218,17 +212,17 @@ class TensorFlowGraphExecutor(GraphExecutor):
             self._variables[name] = tf.Variable(value, trainable=False)
 
     def _value(self, name: str) -> Array:
-        for arrays in (self._bound[0], self._bound_state):
-            if name in arrays:
-                return np.array(arrays[name])
+        if name in self._bound:
+            return np.array(self._bound[name])
         return self._as_weights(name, self._variables[name].numpy())
 
     def _gradient(self, parameter: str) -> Array:
         found = self._gradients.get(parameter)
         if found is None:
             return np.zeros_like(self._value(parameter))
-        bound = parameter in self._bound[0]
-        return np.array(found.numpy()) if bound else self._as_weights(parameter, found.numpy())
+        if parameter in self._bound:
+            return np.array(found.numpy())
+        return self._as_weights(parameter, found.numpy())
 
     def _read_as_filters(self) -> frozenset[str]:
         """Looked for once in a network, and again where it has changed."""

@@ -104,11 +104,6 @@ class KerasExecutor(Executor):
     def evaluate(self, inputs: Array, labels: Array) -> Evaluation:
         return evaluated(self._judged, self.loss, inputs, labels)
 
-    @property
-    def _flat(self) -> FlatBuffers:
-        assert isinstance(self._holder, FlatBuffers)
-        return self._holder
-
     def draws(self) -> list[tuple[Any, Array]]:
         """The model's seeds, and the values with which the next training pass draws."""
         seeds = [(place, variable) for place, (variable, path) in enumerate(self._others) if path is None]

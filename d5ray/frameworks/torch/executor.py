@@ -27,8 +27,8 @@ from d5ray.frameworks.torch.precision import LossScale, PassPrecision
 from d5ray.frameworks.torch.shared_memory import check_memory
 from d5ray.frameworks.torch.trained_tensors import TrainedTensors, learning_parts, reached_from
 from d5ray.networks.executors.evaluation import Judged, evaluated
-from d5ray.networks.executors.executor import Evaluation, Executor, FlatExecutor
-from d5ray.networks.executors.flat_buffers import FlatBuffers, Slot, by_name
+from d5ray.networks.executors.executor import Evaluation, Executor, FlatExecutor, now_of
+from d5ray.networks.executors.flat_buffers import FlatBuffers, by_name
 from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.graph_executor import PASS_APART
 from d5ray.networks.executors.trees import mapped, rows, unpacked
@@ -52,6 +52,8 @@ class TorchExecutor(Executor):
     gradients: torch.Tensor  # (n,)
     buffers: torch.Tensor  # (m,)
     counters: tuple[torch.Tensor, ...]
+    unused, released = now_of("_trained.unused"), now_of("_trained.released")
+    moving, frozen_statistics = now_of("_buffers.moving"), now_of("_buffers.frozen_statistics")
 
     def __init__(
         self,
@@ -91,32 +93,11 @@ class TorchExecutor(Executor):
 
     def _hold(self, holder: FlatBuffers | FlatExecutor) -> None:
         super()._hold(holder)
-        assert isinstance(holder, FlatBuffers)
-        values, gradients = holder.parameter_views, holder.gradient_views
+        values, gradients = self._flat.parameter_views, self._flat.gradient_views
         self._trained.lie_in(self.slots, values, gradients, self.gradients)
 
     def adopt(self) -> None:
         self._trained.adopt()
-
-    @property
-    def unused(self) -> tuple[Slot, ...]:  # type: ignore[override]
-        """The parameters that got no gradient in the last pass."""
-        return self._trained.unused
-
-    @property
-    def released(self) -> bool:  # type: ignore[override]
-        """True if parameters require gradients that required none before."""
-        return self._trained.released
-
-    @property
-    def moving(self) -> frozenset[str]:  # type: ignore[override]
-        """The names of buffers that training passes change, and may read."""
-        return self._buffers.moving
-
-    @property
-    def frozen_statistics(self) -> frozenset[str]:  # type: ignore[override]
-        """The names of statistics that passes have gathered, whose normalizations are in evaluation mode."""
-        return self._buffers.frozen_statistics
 
     def visit_fixed(self, visit: Callable[[str, Any], None]) -> None:
         self._trained.visit_fixed(visit)

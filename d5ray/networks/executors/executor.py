@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, final
 
 import numpy as np
@@ -29,7 +30,12 @@ class Evaluation:
     counted: int | None = None
 
 
-class FlatExecutor(ABC):
+def now_of(path: str) -> Any:
+    """A property: what an attribute of an attribute is when it is read, such as "_inner.weight"."""
+    return property(attrgetter(path))
+
+
+class FlatExecutor:
     """The part that executors of whole networks and of stages share: tensors as views of flat buffers.
 
     `parameters` and `gradients` are contiguous one-dimensional arrays of the framework (n,); the model's
@@ -71,6 +77,12 @@ class FlatExecutor(ABC):
         self.parameters, self.gradients, self.slots = holder.parameters, holder.gradients, holder.slots
         self.buffers, self.counters = holder.buffers, holder.counters
         self.state_slots, self.counter_names = holder.state_slots, holder.counter_names
+
+    @property
+    def _flat(self) -> FlatBuffers:
+        """The flat buffers, of an executor that has made them itself."""
+        assert isinstance(self._holder, FlatBuffers)
+        return self._holder
 
     def numpy_parameters(self) -> np.ndarray[Any, Any]:
         """A copy of the flat parameters (n,) in host memory."""
@@ -123,22 +135,22 @@ class FlatExecutor(ABC):
         self._holder.use_buffers(allocate)
         self._hold(self._holder)
 
-    def visit_fixed(self, visit: Callable[[str, Any], None]) -> None:  # noqa: B027 - most have none
+    def visit_fixed(self, visit: Callable[[str, Any], None]) -> None:
         """Call visit with the name and the bytes (n,) of each tensor that is neither trained nor state.
 
         What it writes stays.
         """
 
-    def adopt(self) -> None:  # noqa: B027 - most frameworks' parameters stay where they are
+    def adopt(self) -> None:
         """Bring into `parameters` what the model's own code, or an event, has put in a tensor's place."""
 
-    def release(self, names: Collection[str]) -> None:  # noqa: B027 - see `released`
+    def release(self, names: Collection[str]) -> None:
         """Let the model's parameters of these names require gradients."""
 
-    def take_released(self) -> None:  # noqa: B027 - see `released`
+    def take_released(self) -> None:
         """Make the flat buffers anew, with the parameters that are `released`; old values are kept."""
 
-    def forbid_adopting(self, holder: str) -> None:  # noqa: B027 - see `adopt`
+    def forbid_adopting(self, holder: str) -> None:
         """Let a pass raise `ConfigurationError` where the model changes its own parameters: those are the
         holder's, who does not learn of it."""
 
@@ -146,10 +158,10 @@ class FlatExecutor(ABC):
         """The state of the framework's random numbers, as bytes (n,) uint8; none unless it has some."""
         return np.empty(0, np.uint8)
 
-    def set_random_state(self, state: np.ndarray[Any, Any]) -> None:  # noqa: B027 - see `random_state`
+    def set_random_state(self, state: np.ndarray[Any, Any]) -> None:
         """Go on with the random numbers from this state."""
 
-    def draw_from(self, seed: int, rank: int) -> None:  # noqa: B027 - few networks draw anything
+    def draw_from(self, seed: int, rank: int) -> None:
         """Let what the network draws at random in training, such as Dropout's masks, follow from these.
 
         What is drawn in the k-th training pass from now on depends on (seed, rank, k) alone: every agent
@@ -157,7 +169,7 @@ class FlatExecutor(ABC):
         """
 
 
-class Executor(FlatExecutor):
+class Executor(FlatExecutor, ABC):
     """One network under one framework on one device, made for gradients by the flat buffer.
 
     `forward_ns` and `backward_ns` are the nanoseconds spent in `inference_and_backprop` since the start,
