@@ -1,6 +1,6 @@
 """The calls that a Network's nodes become under TensorFlow, built once"""
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from d5ray.networks.events.event import BACKWARD, FORWARD
@@ -51,15 +51,6 @@ def calls(
             function = _watched(function, node, index, observer, moving)
         found.append(_call(function, node, network.descriptors))
     return tuple(found)
-
-
-def compute_all(
-    network: Network, own: Sequence[Call], values: dict[str, Tensor], read: Container[str]
-) -> None:
-    """Fill in what calls make of these tensors by name, and of the network's constants that are read."""
-    values |= {name: tf.constant(each) for name, each in network.constants.items() if name in read}
-    for call in own:
-        call(values)
 
 
 def specification(descriptor: TensorDescriptor) -> Any:

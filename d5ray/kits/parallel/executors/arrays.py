@@ -1,6 +1,6 @@
 """The pieces of a Network over an array module: NumPy, or CuPy"""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -12,15 +12,13 @@ from d5ray.frameworks.arrays.steps import Places, steps
 from d5ray.frameworks.cupy.library import CuPy
 from d5ray.frameworks.numpy import check_device
 from d5ray.frameworks.numpy.library import NumPy
-from d5ray.kits.parallel.stages.piece import Piece, element_type_of, parameters_of, state_of
-from d5ray.kits.parallel.stages.piece_executor import Array, Arrays, PieceExecutor, Run, SavedTape
+from d5ray.kits.parallel.stages.piece_executor import Array, Arrays, PieceExecutor, Run
 from d5ray.kits.parallel.stages.random_seeds import NodeSeeds
 from d5ray.networks.device import Device
 from d5ray.networks.executors.executor import FlatExecutor
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.plan import plan
-from d5ray.networks.executors.saved_bytes import kept_size, region_of
-from d5ray.operators.collectives import Collectives
+from d5ray.networks.executors.saved_bytes import Region
 
 Kind = tuple[tuple[int, ...], Any]  # shape and type
 
@@ -48,65 +46,53 @@ class _Tape:
 class ArrayPieceExecutor(PieceExecutor):
     """See `PieceExecutor`. Steps run one after the other, and in reverse; gradients are added in place."""
 
-    def __init__(
-        self, pieces: Sequence[Piece], library: ArrayModule, recompute: bool, collectives: Collectives | None
-    ) -> None:
-        super().__init__(pieces, library, recompute, collectives)
-        self._library, self._xp = library, library.xp
-        self._training: dict[int, PlacedPass] = {}
-        with library.computing():
-            self._constants = {
-                name: library.put(value)
-                for piece in self.pieces
-                for name, value in piece.network.constants.items()
-            }
-            self._hold(
-                FlatBuffers(
-                    parameters_of(self.pieces), state_of(self.pieces), library, element_type_of(self.pieces)
-                )
-            )
+    library: ArrayModule
+
+    def _laid(self) -> FlatBuffers:
+        constants = {name: each for piece in self.pieces for name, each in piece.network.constants.items()}
+        with self.library.computing():
+            self._constants = {name: self.library.put(value) for name, value in constants.items()}
+            return super()._laid()
 
     def _hold(self, holder: FlatBuffers | FlatExecutor) -> None:
         super()._hold(holder)
-        assert isinstance(holder, FlatBuffers)
-        self._gradient_views = holder.gradient_views
-        self._held = {**holder.parameter_views, **holder.state_views, **self._constants}
-        self._own_memory = frozenset(region_of(value).allocation for value in self._held.values())
+        self._held = {**self._flat.parameter_views, **self._flat.state_views, **self._constants}
 
     def _begin_pass(self) -> None:
-        with self._library.computing():
-            self.gradients[...] = 0
+        with self.library.computing():
+            super()._begin_pass()
 
-    def _run(self, chunk: int, inputs: Arrays, *, replacing: bool) -> tuple[dict[str, Array], SavedTape]:
-        built = self._training_steps(chunk)
-        sloped = self.pieces[chunk].differentiated
-        with self._library.computing():
+    def _run(
+        self, chunk: int, inputs: Arrays, *, replacing: bool, counted: bool
+    ) -> tuple[dict[str, Array], _Tape, Iterable[Region]]:
+        built, sloped = self._code(chunk), self.pieces[chunk].differentiated
+        with self.library.computing():
             values = built.values(inputs, self._held)
             tape = built.passed.forward(values)
-            outputs = {name: self._xp.asarray(values[place]) for name, place in built.wanted}
+            outputs = {name: self.library.xp.asarray(values[place]) for name, place in built.wanted}
             for name, place in built.state if replacing else ():
                 self._held[name][...] = values[place]
             values.clear()
         kinds = {name: (each.shape, each.dtype) for name, each in outputs.items()}
         kinds |= {name: (each.shape, each.dtype) for name, each in inputs.items() if name in sloped}
-        signature = chunk, tuple(each.shape for each in inputs.values())
-        size = self._known_size(signature, lambda: self._size_of_tape(tape))
-        return outputs, SavedTape(_Tape(tape, kinds), size)
+        kept = (each for _, given, made in tape for each in (*given, *made) if each is not None)
+        return outputs, _Tape(tape, kinds), map(self.library.region_of, kept)
 
     def _differentiate(
         self, chunk: int, tape: _Tape, gradients: Mapping[str, Array | float]
     ) -> dict[str, Array]:
-        built, piece, xp = self._training_steps(chunk), self.pieces[chunk], self._xp
+        built, piece, xp = self._code(chunk), self.pieces[chunk], self.library.xp
+        views = self._flat.gradient_views
         found: dict[str, Array] = {}
 
         def take(name: str, gradient: Array | None) -> None:
-            if name in self._gradient_views:
+            if name in views:
                 if gradient is not None:
-                    self._gradient_views[name][...] += gradient
+                    views[name][...] += gradient
             elif gradient is not None:
                 found[name] = gradient
 
-        with self._library.computing():
+        with self.library.computing():
             arrived = {}
             for name, place in built.wanted:
                 if name in gradients:
@@ -120,23 +106,20 @@ class ArrayPieceExecutor(PieceExecutor):
         return found
 
     def _evaluation(self, chunk: int, wanted: tuple[str, ...]) -> Run:
-        built = self._built(chunk, wanted, training=False)
+        built = self._steps(chunk, wanted, training=False)
 
         def infer(inputs: Arrays) -> dict[str, Array]:
-            with self._library.computing():
+            with self.library.computing():
                 values = built.values(inputs, self._held)
                 built.passed.forward(values)
-                return {name: self._xp.asarray(values[place]) for name, place in built.wanted}
+                return {name: self.library.xp.asarray(values[place]) for name, place in built.wanted}
 
         return infer
 
-    def _training_steps(self, chunk: int) -> PlacedPass:
-        if chunk not in self._training:
-            wanted = tuple(self.pieces[chunk].network.outputs)
-            self._training[chunk] = self._built(chunk, wanted, training=True)
-        return self._training[chunk]
+    def _build(self, chunk: int, *, replacing: bool) -> PlacedPass:
+        return self._steps(chunk, tuple(self.pieces[chunk].network.outputs), training=True)
 
-    def _built(self, chunk: int, wanted: tuple[str, ...], *, training: bool) -> PlacedPass:
+    def _steps(self, chunk: int, wanted: tuple[str, ...], *, training: bool) -> PlacedPass:
         piece, places = self.pieces[chunk], Places()
         network = piece.network
         made = plan(network, wanted, training=training)
@@ -147,14 +130,10 @@ class ArrayPieceExecutor(PieceExecutor):
             framework=self.framework,
             roots=wanted if training else None,
             sources=(*network.parameters, *(name for name in piece.incoming if name in piece.differentiated)),
-            random=lambda node: NodeGenerator(self._library.generator, self.seeds, node.name),
+            random=lambda node: NodeGenerator(self.library.generator, self.seeds, node.name),
             collectives=self.collectives,
         )
-        return placed(ArrayPass(self._xp, own, None), places, made, self._held)
-
-    def _size_of_tape(self, tape: Sequence[Taped]) -> int:
-        arrays = (each for _, given, made in tape for each in (*given, *made) if each is not None)
-        return kept_size(map(region_of, arrays), self._own_memory)
+        return placed(ArrayPass(self.library.xp, own, None), places, made, self._held)
 
 
 @final

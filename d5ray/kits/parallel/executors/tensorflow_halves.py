@@ -1,15 +1,16 @@
 """A piece of a Network under TensorFlow as two graph functions: forwards, and backwards from what is saved"""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, final
 
-from d5ray.frameworks.tensorflow.nodes import calls, compute_all, specification
+from d5ray.frameworks.tensorflow.nodes import calls, specification
 from d5ray.kits.parallel.collectives.tensorflow import passes_apart
 from d5ray.kits.parallel.stages.piece import Piece
 from d5ray.networks.executors.fusion import fused
 from d5ray.networks.executors.graph_executor import draws
-from d5ray.networks.executors.plan import plan
+from d5ray.networks.executors.plan import Plan, plan
 from d5ray.networks.graph.tensors import is_floating
+from d5ray.networks.network import Network
 from d5ray.operators.collectives import Collectives
 from d5ray.ops.tensorflow.library import tf
 from d5ray.ops.tensorflow.randomness import SeededNumbers
@@ -23,33 +24,31 @@ OF_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank"})
 class Halves:
     """The two halves of a piece's graph: both passes are traced as one, which is then taken apart.
 
-    given       the inputs that are read
-    held        the parameters and states that are read
+    read        the inputs that are read, then the parameters and states
     drawing     the nodes that draw at random; for each a seed is given, (2,) int64
     wanted      the outputs
     state       the states that are replaced
     sloped      the outputs whose gradients are given
     sources     the inputs, then the parameters, that gradients are computed for
+    given_again how many inputs the backward half reads
     """
 
     def __init__(self, piece: Piece, where: str, collectives: Collectives | None) -> None:
         network = piece.network
         self._collectives = collectives
         made = plan(network, network.outputs, training=True)
-        self.given, self.wanted, self.state = made.inputs, made.wanted, tuple(made.state)
-        self.held = tuple(name for name in (*network.parameters, *network.state_values) if name in made.read)
+        self.read = (*made.inputs, *held_in(network, made))
+        self.wanted, self.state = made.wanted, tuple(made.state)
         self._numbers = {node.name: SeededNumbers() for _, node in made.nodes if draws(node)}
         self.drawing = tuple(self._numbers)
         self.sloped = tuple(name for name in self.wanted if is_floating(network.outputs[name].dtype))
         self.sources = tuple(
-            name
-            for name in (*self.given, *self.held)
-            if name in piece.differentiated or name in network.parameters
+            name for name in self.read if name in piece.differentiated or name in network.parameters
         )
         self._network, self._made = network, fused(network, made)
         known, seed = network.descriptors, tf.TensorSpec((2,), tf.int64)
         signature = [
-            *(specification(known[name]) for name in (*self.given, *self.held)),
+            *(specification(known[name]) for name in self.read),
             *(seed for _ in self.drawing),
             *(specification(known[name]) for name in self.sloped),
         ]
@@ -57,29 +56,20 @@ class Halves:
             self._take_apart(signature)
 
     def forward(
-        self, given: Sequence[Tensor], held: Sequence[Tensor], seeds: Sequence[Tensor]
-    ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-        """The outputs, the next state, and what the backward half needs beside the arguments."""
-        found = self._forward(*given, *held, *seeds)
-        outputs, state = len(self.wanted), len(self.state)
-        return found[:outputs], found[outputs : outputs + state], found[outputs + state :]
+        self, read: Sequence[Tensor], seeds: Sequence[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
+        """The outputs, the next state, and what the backward half needs: arguments, and what is saved."""
+        arguments = [*read, *seeds]
+        found = self._forward(*arguments)
+        outputs, state = len(self.wanted), len(self.wanted) + len(self.state)
+        reread = [arguments[place] for place in self._reread]
+        return found[:outputs], found[outputs:state], reread, found[state:]
 
     def backward(
-        self,
-        given: Sequence[Tensor],
-        held: Sequence[Tensor],
-        seeds: Sequence[Tensor],
-        saved: Sequence[Tensor],
-        slopes: Sequence[Tensor],
+        self, reread: Sequence[Tensor], saved: Sequence[Tensor], slopes: Sequence[Tensor]
     ) -> list[Tensor]:
         """The gradients of the sources."""
-        arguments = [*given, *held, *seeds]
-        return list(self._backward(*[arguments[place] for place in self._reread], *saved, *slopes))
-
-    @property
-    def reread(self) -> tuple[str, ...]:
-        """The inputs that the backward half reads."""
-        return tuple(self.given[place] for place in self._reread if place < len(self.given))
+        return list(self._backward(*reread, *saved, *slopes))
 
     def _take_apart(self, signature: Sequence[Any]) -> None:
         """Trace the whole, and find what the backward pass reads of the forward pass."""
@@ -98,7 +88,8 @@ class Halves:
         arguments, slopes = traced["arguments"], len(self.sloped)
         first, last = arguments[: len(arguments) - slopes], arguments[len(arguments) - slopes :]
         between = _between(whole.graph.get_operations(), forwards)
-        self._reread = tuple(place for place, each in enumerate(first) if each.ref() in between)
+        self._reread = [place for place, each in enumerate(first) if each.ref() in between]
+        self.given_again = sum(place < len(self._made.inputs) for place in self._reread)
         own = {each.ref() for each in arguments}
         saved = [each.deref() for each in between if each not in own]
         reread = [first[place] for place in self._reread]
@@ -106,27 +97,14 @@ class Halves:
         self._backward = subgraph(whole.graph, [*reread, *saved, *last], traced["gradients"])
 
     def _outputs(self, arguments: Sequence[Tensor]) -> list[Tensor]:
-        made, network = self._made, self._network
-        names = (*self.given, *self.held)
-        values = dict(zip(names, arguments, strict=False))
-        seeds = arguments[len(names) :]
+        values = dict(zip(self.read, arguments, strict=False))
+        seeds = arguments[len(self.read) :]
         for numbers, seed in zip(self._numbers.values(), seeds, strict=False):
             numbers.begin(seed)
-        own = calls(
-            network,
-            made,
-            evaluating=False,
-            random=lambda node: self._numbers.get(node.name),
-            collectives=self._collectives,
-            observer=None,
-            trained=(),
-        )
-        compute_all(network, own, values, made.read)
-        return [tf.identity(values[name]) for name in (*self.wanted, *made.state.values())]
+        return computed(self._network, self._made, values, self._collectives, self._numbers)
 
     def _gradients(self, arguments: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
-        names = (*self.given, *self.held)
-        sources = [each for name, each in zip(names, arguments, strict=False) if name in self.sources]
+        sources = [each for name, each in zip(self.read, arguments, strict=False) if name in self.sources]
         roots = [each for name, each in zip(self.wanted, outputs, strict=False) if name in self.sloped]
         if not roots or not sources:
             return [tf.zeros_like(each) for each in sources]
@@ -134,6 +112,37 @@ class Halves:
         none = tf.UnconnectedGradients.ZERO
         found = tf.gradients(roots, sources, grad_ys=slopes, unconnected_gradients=none)
         return [tf.convert_to_tensor(each) for each in found]  # of a Gather they come as slices
+
+
+def held_in(network: Network, made: Plan) -> tuple[str, ...]:
+    """The parameters and states that a plan's nodes read."""
+    read = made.read
+    return tuple(name for name in (*network.parameters, *network.state_values) if name in read)
+
+
+def computed(
+    network: Network,
+    made: Plan,
+    values: dict[str, Tensor],
+    collectives: Collectives | None,
+    numbers: Mapping[str, SeededNumbers] | None = None,
+) -> list[Tensor]:
+    """What is wanted, and the next state, from a plan's other tensors by name; numbers: in training, by the
+    names of the nodes that draw them."""
+    read, drawn = made.read, numbers or {}
+    own = calls(
+        network,
+        made,
+        evaluating=numbers is None,
+        random=lambda node: drawn.get(node.name),
+        collectives=collectives,
+        observer=None,
+        trained=(),
+    )
+    values |= {name: tf.constant(each) for name, each in network.constants.items() if name in read}
+    for call in own:
+        call(values)
+    return [tf.identity(values[name]) for name in (*made.wanted, *made.state.values())]
 
 
 def subgraph(graph: Any, feeds: Sequence[Tensor], fetches: Sequence[Tensor]) -> Any:

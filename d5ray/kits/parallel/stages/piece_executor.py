@@ -1,7 +1,7 @@
 """PieceExecutor: computes the pieces of a network that one stage holds, forwards and backwards"""
 
-from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, final
@@ -9,13 +9,14 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.errors import ConfigurationError, nearest
-from d5ray.kits.parallel.stages.piece import Piece
+from d5ray.kits.parallel.stages.piece import Piece, element_type_of, parameters_of, state_of
 from d5ray.kits.parallel.stages.random_seeds import NodeSeeds
-from d5ray.networks.executors.array_library import ArrayLibrary
+from d5ray.networks.executors.array_library import ArrayLibrary, Tensors
 from d5ray.networks.executors.executor import FlatExecutor
+from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.inputs import check_kinds
 from d5ray.networks.executors.plan import computable
-from d5ray.networks.executors.saved_bytes import kept_size
+from d5ray.networks.executors.saved_bytes import Region, kept_size
 from d5ray.operators.collectives import Collectives
 from d5ray.ops.lookup import check_supported
 
@@ -25,6 +26,7 @@ HostArray = np.ndarray[Any, Any]
 Run = Callable[[Arrays], dict[str, Array]]  # from checked inputs to outputs, by name
 
 MOST_SIGNATURES = 1024  # shapes of inputs that are remembered as right
+NOT_COUNTED = -1  # the bytes that one keeps before its first pass
 
 
 @final
@@ -36,7 +38,7 @@ class SavedTape:
     size: int
 
 
-class PieceExecutor(FlatExecutor):
+class PieceExecutor(FlatExecutor, ABC):
     """The pieces of one stage, under one framework on one device. Nothing here communicates.
 
     A stage holds one piece, or several where pieces are interleaved; they are its chunks, numbered from 0
@@ -85,10 +87,11 @@ class PieceExecutor(FlatExecutor):
         self.kept_bytes = self.peak_kept_bytes = 0
         self.seeds = NodeSeeds()
         self._kept: dict[tuple[int, int], SavedTape] = {}
-        self._signatures: set[Any] = set()
-        self._known_sizes: dict[Any, int] = {}
+        self._sizes: dict[Any, int] = {}  # of signatures of inputs that were right: what these keep
+        self._training: dict[tuple[int, bool], Any] = {}
         self._evaluating: dict[tuple[int, tuple[str, ...]], Run] = {}
-        self._own_memory: frozenset[Hashable] = frozenset()  # allocations that are not counted
+        self._constants: Tensors = {}  # on the device
+        self._hold(self._laid())
 
     # -- a pass ----------------------------------------------------------------------------------------
 
@@ -116,12 +119,10 @@ class PieceExecutor(FlatExecutor):
                 "backward first, or begin_pass"
             )
         self._check_complete(piece, inputs)
-        self._check_kinds(chunk, inputs)
-        self.seeds.begin(micro)
-        outputs, kept = self._run(chunk, inputs, replacing=True)
+        outputs, kept = self._passed(chunk, micro, inputs, replacing=True)
         self._count(kept.size)
         if self.recompute:
-            only = SavedTape(dict(inputs), self._size_of(inputs))
+            only = SavedTape(dict(inputs), self._size_of(map(self.library.region_of, inputs.values())))
             self._count(only.size - kept.size)
             kept = only
         self._kept[chunk, micro] = kept
@@ -150,8 +151,7 @@ class PieceExecutor(FlatExecutor):
         held = kept.size
         try:
             if self.recompute:
-                self.seeds.begin(micro)
-                _, again = self._run(chunk, kept.tape, replacing=False)
+                _, again = self._passed(chunk, micro, kept.tape, replacing=False)
                 held = max(kept.size, again.size)  # the inputs are among what is kept now
                 self._count(held - kept.size)
                 kept = again
@@ -169,7 +169,7 @@ class PieceExecutor(FlatExecutor):
         for name in inputs:
             if name not in piece.network.inputs:
                 raise _unknown(piece, name)
-        self._check_kinds(chunk, inputs)
+        self._signature(chunk, inputs)
         wanted = computable(piece.network, inputs)
         if (chunk, wanted) not in self._evaluating:
             self._evaluating[chunk, wanted] = self._evaluation(chunk, wanted)
@@ -194,13 +194,28 @@ class PieceExecutor(FlatExecutor):
 
     # -- what a framework fills --------------------------------------------------------------------------
 
-    @abstractmethod
+    def _laid(self) -> FlatBuffers:
+        """The flat buffers of the pieces' parameters and state."""
+        return FlatBuffers(
+            parameters_of(self.pieces), state_of(self.pieces), self.library, element_type_of(self.pieces)
+        )
+
     def _begin_pass(self) -> None:
         """Let the gradients be zero."""
+        self.gradients[...] = 0
 
     @abstractmethod
-    def _run(self, chunk: int, inputs: Arrays, *, replacing: bool) -> tuple[dict[str, Array], SavedTape]:
-        """All outputs in training mode, and what `_differentiate` needs. replacing: whether state is."""
+    def _build(self, chunk: int, *, replacing: bool) -> Any:
+        """The code of a chunk in training mode, made once. replacing: whether it replaces state."""
+
+    @abstractmethod
+    def _run(
+        self, chunk: int, inputs: Arrays, *, replacing: bool, counted: bool
+    ) -> tuple[dict[str, Array], Any, Iterable[Region]]:
+        """All outputs in training mode, what `_differentiate` needs, and the memory that this keeps.
+
+        replacing: whether state is replaced. counted: whether the memory is looked at.
+        """
 
     @abstractmethod
     def _differentiate(
@@ -214,21 +229,33 @@ class PieceExecutor(FlatExecutor):
 
     # -- how ---------------------------------------------------------------------------------------------
 
-    def _size_of(self, arrays: Arrays) -> int:
-        """The bytes of the memory in which these arrays lie, each block once."""
-        return kept_size(map(self.library.region_of, arrays.values()), self._own_memory)
+    def _passed(
+        self, chunk: int, micro: int, inputs: Arrays, *, replacing: bool
+    ) -> tuple[dict[str, Array], SavedTape]:
+        """A forward pass; what it keeps is counted for the first micro-batch of each signature."""
+        signature = self._signature(chunk, inputs)
+        counted = self._sizes[signature] == NOT_COUNTED
+        self.seeds.begin(micro)
+        outputs, tape, regions = self._run(chunk, inputs, replacing=replacing, counted=counted)
+        if counted:
+            self._sizes[signature] = self._size_of(regions)
+        return outputs, SavedTape(tape, self._sizes[signature])
+
+    def _code(self, chunk: int, *, replacing: bool = True) -> Any:
+        """What `_build` has made."""
+        if (chunk, replacing) not in self._training:
+            self._training[chunk, replacing] = self._build(chunk, replacing=replacing)
+        return self._training[chunk, replacing]
+
+    def _size_of(self, regions: Iterable[Region]) -> int:
+        """The bytes of this memory, each block once, without parameters, constants and state."""
+        own = (self.parameters, self.buffers, *self._constants.values())
+        apart: set[Hashable] = {self.library.region_of(each).allocation for each in own}
+        return kept_size(regions, apart)
 
     def _count(self, size: int) -> None:
         self.kept_bytes += size
         self.peak_kept_bytes = max(self.peak_kept_bytes, self.kept_bytes)
-
-    def _known_size(self, signature: Any, counted: Callable[[], int]) -> int:
-        """The bytes that micro-batches of a chunk keep, counted for the first of each signature."""
-        if signature not in self._known_sizes:
-            if len(self._known_sizes) >= MOST_SIGNATURES:
-                self._known_sizes.clear()
-            self._known_sizes[signature] = counted()
-        return self._known_sizes[signature]
 
     def _piece(self, chunk: int) -> Piece:
         if not 0 <= chunk < len(self.pieces):
@@ -252,12 +279,12 @@ class PieceExecutor(FlatExecutor):
             f"are {', '.join(map(repr, inputs)) or 'none'}"
         )
 
-    def _check_kinds(self, chunk: int, inputs: Arrays) -> None:
-        """Raise `ConfigurationError` unless types and shapes are right; those that were are remembered."""
+    def _signature(self, chunk: int, inputs: Arrays) -> Any:
+        """The types and shapes, which are remembered. Raises `ConfigurationError` unless they are right."""
         try:
             signature = (chunk, *[(name, array.shape, array.dtype) for name, array in inputs.items()])
-            if signature in self._signatures:
-                return
+            if signature in self._sizes:
+                return signature
         except (AttributeError, TypeError):
             signature = ()  # what is wrong with it is said below
         kinds = {}
@@ -271,9 +298,10 @@ class PieceExecutor(FlatExecutor):
                     f"{network.inputs[name]}: `put` makes one of a NumPy array"
                 ) from error
         check_kinds(network, kinds)
-        if len(self._signatures) >= MOST_SIGNATURES:
-            self._signatures.clear()
-        self._signatures.add(signature)
+        if len(self._sizes) >= MOST_SIGNATURES:
+            self._sizes.clear()
+        self._sizes[signature] = NOT_COUNTED
+        return signature
 
 
 def _checked(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
