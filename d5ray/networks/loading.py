@@ -1,6 +1,6 @@
-"""Models as they are given: a Network, an ONNX file, or a framework's own; and which executor can run them"""
+"""Models as they are given: Networks, ONNX files, a framework's own; who can run them; values for them"""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +13,7 @@ from d5ray.networks.network import Network
 
 SUFFIX = ".onnx"
 JAX: Final = "jax"
+MOST_NAMED: Final = 5
 FRAMEWORKS_OF: Final = {"torch": "torch", "keras": "tensorflow", "flax": JAX, "equinox": JAX}  # of packages
 
 
@@ -42,6 +43,32 @@ def holding(network: Network, tensors: Mapping[str, np.ndarray[Any, Any]]) -> Ne
     double = any(each.dtype == np.float64 for each in tensors.values())
     single = any(each.dtype == np.float32 for each in network.parameters.values())
     return (network.in_float64() if double and single else network).with_values(tensors)
+
+
+def check_tensors(
+    model: str, own: Mapping[str, Any], tensors: Mapping[str, Any], missing: Collection[str] | None = None
+) -> None:
+    """Raise `ConfigurationError` for tensors that are another model's.
+
+    own, tensors: what have shapes, by name. missing: those without a value; None: all of own that are not
+    among the tensors.
+    """
+    absent = [name for name in own if name not in tensors] if missing is None else list(missing)
+    wrong = {
+        "lacks": [name for name in tensors if name not in own],
+        "has no value for": absent,
+        "has": [
+            f"{name} {tuple(value.shape)} where it is {tuple(own[name].shape)}"
+            for name, value in tensors.items()
+            if name in own and tuple(own[name].shape) != tuple(value.shape)
+        ],
+    }
+    if said := "; ".join(
+        f"it {what} {', '.join(names[:MOST_NAMED])}" for what, names in wrong.items() if names
+    ):
+        raise ConfigurationError(
+            f"the tensors are not those of the model, {model}: {said}: give the experiment that trained them"
+        )
 
 
 def check_executor(model: Any, framework: str) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from d5ray.frameworks.arrays.array_pass import ArrayPass, placed
 from d5ray.frameworks.arrays.library import ArrayModule
-from d5ray.frameworks.arrays.steps import Places, steps
+from d5ray.frameworks.arrays.steps import Places, SeededGenerator, steps
 from d5ray.networks.device import CPUDevice, Device
 from d5ray.networks.events.event import GraphEvent
 from d5ray.networks.events.observer import Observer
@@ -43,7 +43,8 @@ class ArrayExecutor(GraphExecutor):
         self._bound: Mapping[str, Any] = {}
         self._in_place: frozenset[str] = frozenset()
         self.on_gradient: Callable[[str], None] | None = None  # told of each parameter's, when it is there
-        self._random = PassGenerator(library.generator)
+        self._begun = 0, 0  # training passes that draw, and the seed of the last one
+        self._random = SeededGenerator(library.generator, lambda: self._begun)
         super().__init__(network, library, device, events, trained, seed, collectives)
 
     def bind(
@@ -143,25 +144,4 @@ class ArrayExecutor(GraphExecutor):
         return np.array(self._library.get(found))
 
     def _seed_pass(self, seed: int) -> None:
-        self._random.begin(seed)
-
-
-@final
-class PassGenerator:
-    """A generator of the array module, made of a seed by `generator`, that begins anew in every pass."""
-
-    def __init__(self, generator: Callable[[int], Any]) -> None:
-        self._made = generator
-        self._seed = 0
-        self._current: Any = None
-
-    def begin(self, seed: int) -> None:
-        """Draw from this seed from now on; a generator of a GPU takes memory, and is made where one draws."""
-        self._seed, self._current = seed, None
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if self._current is None:
-            self._current = self._made(self._seed)
-        return getattr(self._current, name)
+        self._begun = self._begun[0] + 1, seed

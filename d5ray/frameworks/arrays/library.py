@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.networks.executors.array_library import ArrayLibrary, HostArray
-from d5ray.networks.executors.saved_bytes import Region, region_of
+from d5ray.networks.executors.array_library import ArrayLibrary, HostArray, Region
 
 
 class ArrayModule(ArrayLibrary):
@@ -31,4 +30,8 @@ class ArrayModule(ArrayLibrary):
         return str(array.dtype)
 
     def region_of(self, array: Any) -> Region:
-        return region_of(array)
+        owner = array
+        while hasattr(base := owner.base, "nbytes") and hasattr(base, "base"):  # no mapped file, no tensor
+            owner = base
+        address = array.ctypes.data if hasattr(array, "ctypes") else getattr(array.data, "ptr", 0)
+        return Region(id(owner), owner.nbytes, int(address), array.nbytes)  # 0: one of NumPy's numbers

@@ -123,3 +123,25 @@ def _first_readers(
             first = min(moving[name])
             found[first] = (*found.get(first, ()), name)
     return found
+
+
+@final
+class SeededGenerator:
+    """A generator of an array module, made of a seed by `generator`, that begins anew with every pass.
+
+    begun: counts the passes that have begun, and gives the seed of this one. A generator of a GPU takes
+    memory, and is made where one draws.
+    """
+
+    def __init__(self, generator: Callable[[int], Any], begun: Callable[[], tuple[int, int]]) -> None:
+        self._made, self._begun = generator, begun
+        self._count = -1
+        self._current: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        count, seed = self._begun()
+        if count != self._count:
+            self._current, self._count = self._made(seed), count
+        return getattr(self._current, name)

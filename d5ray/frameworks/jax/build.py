@@ -14,8 +14,8 @@ from d5ray.frameworks.jax.losses import check_form
 from d5ray.frameworks.jax.model import KEYS, OpenedModel, parameters_of
 from d5ray.networks.device import Device
 from d5ray.networks.executors.framework_of_model import packages_of
-from d5ray.networks.executors.named_tensors import check_tensors
 from d5ray.networks.executors.trees import is_inner, mapped
+from d5ray.networks.loading import check_tensors
 from d5ray.operators.loss import Loss
 
 Options = Mapping[str, Any]

@@ -10,7 +10,7 @@ import numpy as np
 
 from d5ray.checks import shown
 from d5ray.errors import ConfigurationError
-from d5ray.networks.executors.named_tensors import check_tensors
+from d5ray.networks.loading import check_tensors
 from d5ray.ops.tensorflow.library import tf
 
 # Keras's policy for what is computed in which type; weights are float32 under the second.

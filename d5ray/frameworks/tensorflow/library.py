@@ -8,8 +8,7 @@ import numpy as np
 
 from d5ray.errors import ConfigurationError
 from d5ray.networks.device import BestDevice, Device, GPUDevice
-from d5ray.networks.executors.array_library import ArrayLibrary, HostArray, allocated_bytes
-from d5ray.networks.executors.saved_bytes import Region
+from d5ray.networks.executors.array_library import ArrayLibrary, HostArray, Region, allocated_bytes
 from d5ray.ops.tensorflow.library import tf
 
 

@@ -4,23 +4,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, final
 
-import numpy as np
-
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.tensorflow.keras_models import named
 from d5ray.frameworks.tensorflow.library import TensorFlow
 from d5ray.frameworks.tensorflow.losses import of_scores
 from d5ray.networks.device import Device
 from d5ray.networks.events.event import GraphEvent
-from d5ray.networks.executors.graph_executor import check_one_number
-from d5ray.networks.executors.native_executor import (
-    LABELS,
-    Array,
-    Arrays,
-    NativeExecutor,
-    named_outputs,
-    the_loss,
-)
+from d5ray.networks.executors.graph_executor import Array, Arrays, check_one_number
+from d5ray.networks.executors.native_executor import LABELS, NativeExecutor, named_outputs, the_loss
 from d5ray.operators.loss import Loss
 from d5ray.ops.tensorflow.library import tf
 
@@ -40,7 +31,6 @@ class KerasNativeExecutor(NativeExecutor):
         library = TensorFlow(device)
         self._where = library.where
         self._functions: dict[str | None, Any] = {}
-        self._gradients: dict[str, Any] = {}
         super().__init__(_names_of_inputs(model), library, loss, events)
         self._names: dict[int, str] = {}
         self._variables: dict[str, Any] = {}
@@ -48,13 +38,13 @@ class KerasNativeExecutor(NativeExecutor):
 
     @property
     def trained(self) -> tuple[str, ...]:
-        self._know()
+        self._tensors()
         return tuple(self._names[id(variable)] for variable in self.model.trainable_variables)
 
-    def _know(self) -> None:
-        """Name the variables, which a model may make when it is called first: by path, or by layers."""
+    def _tensors(self) -> dict[str, Any]:
+        """The variables, which a model may make when it is called first: by path, or by layers."""
         if len(self._names) == len(self.model.variables):
-            return
+            return self._variables
         paths = Counter(variable.path for variable in self.model.variables)
         for variable in self.model.variables:
             name = variable.path
@@ -62,8 +52,9 @@ class KerasNativeExecutor(NativeExecutor):
                 name = next(each for each, own in named(self.model).items() if own is variable)
             self._names[id(variable)] = name
             self._variables[name] = variable
+        return self._variables
 
-    def _run(self, inputs: Arrays, loss: str | None) -> dict[str, Array]:
+    def _run(self, inputs: Arrays, loss: str | None) -> dict[str, Any]:
         if self.trained != self._traced:
             self._functions, self._traced = {}, self.trained
         function = self._functions.get(loss)
@@ -72,13 +63,11 @@ class KerasNativeExecutor(NativeExecutor):
             function = self._functions[loss] = tf.function(made, reduce_retracing=True)
         names = (*self.inputs, LABELS) if loss is not None and LABELS in inputs else self.inputs
         with tf.device(self._where):
-            found = function({name: tf.convert_to_tensor(inputs[name]) for name in names})
-        outputs, gradients = found
+            outputs, gradients = function({name: tf.convert_to_tensor(inputs[name]) for name in names})
         if loss is not None:
             self._gradients = dict(zip(self.trained, gradients, strict=True))
-        if loss is not None:
             check_one_number(loss, outputs[loss].shape)
-        return {name: value.numpy() for name, value in outputs.items()}
+        return dict(outputs)
 
     def _inference(self, inputs: dict[str, Any]) -> Any:
         return named_outputs(self._called(inputs, False), tf.is_tensor), []
@@ -104,16 +93,8 @@ class KerasNativeExecutor(NativeExecutor):
         given = [inputs[name] for name in self.inputs]
         return self.model(given[0] if len(given) == 1 else given, training=training)
 
-    def _value(self, name: str) -> Array | None:
-        self._know()
-        found = self._variables.get(name)
-        return None if found is None else np.array(found.numpy())
-
-    def _feed(self, name: str, value: Array) -> None:
-        self._variables[name].assign(value)
-
-    def _gradient(self, name: str) -> Array:
-        return np.array(self._gradients[name].numpy())
+    def _assign(self, tensor: Any, value: Array) -> None:
+        tensor.assign(value)
 
 
 def _names_of_inputs(model: Any) -> tuple[str, ...]:

@@ -32,7 +32,6 @@ from d5ray.frameworks.torch.tensors import tensor_of
 from d5ray.frameworks.torch.trial import ModuleTrial
 from d5ray.networks.device import Device
 from d5ray.networks.executors.labelled_network import check_one_of_each
-from d5ray.networks.executors.named_tensors import check_tensors
 from d5ray.networks.layers.layers import (
     BatchNorm,
     CausalSelfAttention,
@@ -57,7 +56,7 @@ from d5ray.networks.layers.layers import (
     Shape,
     SkipConcatenation,
 )
-from d5ray.networks.loading import as_network, holding, is_path
+from d5ray.networks.loading import as_network, check_tensors, holding, is_path
 from d5ray.networks.network import Network
 from d5ray.networks.zoo import catalogue
 from d5ray.operators.loss import Loss

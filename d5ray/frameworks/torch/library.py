@@ -9,8 +9,7 @@ import torch
 from d5ray.errors import ConfigurationError
 from d5ray.frameworks.torch.tensors import array_of, tensor_of
 from d5ray.networks.device import BestDevice, Device
-from d5ray.networks.executors.array_library import ArrayLibrary, HostArray, Tensors, allocated_bytes
-from d5ray.networks.executors.saved_bytes import Region
+from d5ray.networks.executors.array_library import ArrayLibrary, HostArray, Region, Tensors, allocated_bytes
 
 
 @final

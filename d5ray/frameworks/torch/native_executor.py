@@ -5,24 +5,16 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, final
 
-import numpy as np
 import torch
 from torch import nn
 
 from d5ray.frameworks.torch.library import Torch, chosen
 from d5ray.frameworks.torch.model_calls import mean_and_weight
-from d5ray.frameworks.torch.tensors import array_of, tensor_of
+from d5ray.frameworks.torch.tensors import tensor_of
 from d5ray.networks.device import Device
 from d5ray.networks.events.event import GraphEvent
-from d5ray.networks.executors.graph_executor import check_one_number
-from d5ray.networks.executors.native_executor import (
-    LABELS,
-    Array,
-    Arrays,
-    NativeExecutor,
-    named_outputs,
-    the_loss,
-)
+from d5ray.networks.executors.graph_executor import Array, Arrays, check_one_number
+from d5ray.networks.executors.native_executor import LABELS, NativeExecutor, named_outputs, the_loss
 from d5ray.operators.loss import Loss
 
 
@@ -41,14 +33,13 @@ class TorchNativeExecutor(NativeExecutor):
         self._put = library.put
         self.module = module.to(library.device)
         super().__init__(_arguments(module), library, loss, events)
-        self._tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        self._gradients: dict[str, torch.Tensor | None] = {}
+        self._named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
     @property
     def trained(self) -> tuple[str, ...]:
         return tuple(name for name, tensor in self.module.named_parameters() if tensor.requires_grad)
 
-    def _run(self, inputs: Arrays, loss: str | None) -> dict[str, Array]:
+    def _run(self, inputs: Arrays, loss: str | None) -> dict[str, Any]:
         given = [self._put(inputs[name]) for name in self.inputs]
         self.module.train(loss is not None)
         mode: AbstractContextManager[Any] = torch.inference_mode() if loss is None else torch.enable_grad()
@@ -56,7 +47,7 @@ class TorchNativeExecutor(NativeExecutor):
             outputs = named_outputs(self.module(*given), torch.is_tensor)
             if loss is not None:
                 outputs[loss] = self._differentiated(outputs, inputs, loss)
-        return {name: np.array(array_of(value)) for name, value in outputs.items()}
+        return outputs
 
     def _differentiated(self, outputs: dict[str, Any], inputs: Arrays, loss: str) -> torch.Tensor:
         own = self.loss
@@ -67,22 +58,17 @@ class TorchNativeExecutor(NativeExecutor):
         found: torch.Tensor = the_loss(outputs, loss, compare)
         check_one_number(loss, found.shape)
         names = self.trained
-        parameters = [self._tensors[name] for name in names]
+        parameters = [self._named[name] for name in names]
         gradients = torch.autograd.grad(found, parameters, allow_unused=True)
         self._gradients = dict(zip(names, gradients, strict=True))
         return found
 
-    def _value(self, name: str) -> Array | None:
-        found = self._tensors.get(name)
-        return None if found is None else np.array(array_of(found))
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        return self._named
 
-    def _feed(self, name: str, value: Array) -> None:
+    def _assign(self, tensor: torch.Tensor, value: Array) -> None:
         with torch.no_grad():
-            self._tensors[name].copy_(tensor_of(value))
-
-    def _gradient(self, name: str) -> Array:
-        found = self._gradients.get(name)
-        return np.array(array_of(torch.zeros_like(self._tensors[name]) if found is None else found))
+            tensor.copy_(tensor_of(value))
 
 
 def _arguments(module: nn.Module) -> tuple[str, ...]:

@@ -7,11 +7,10 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.networks.executors.executor import Executor
+from d5ray.networks.executors.executor import Executor, WrappedExecutor
 from d5ray.networks.executors.flat_buffers import Slot
 from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.trees import rows
-from d5ray.networks.executors.wrapped import WrappedExecutor
 from d5ray.operators.loss import Loss
 
 

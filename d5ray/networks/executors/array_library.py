@@ -2,16 +2,23 @@
 
 import ctypes
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from d5ray.networks.executors.saved_bytes import Region
-
 HostArray = np.ndarray[Any, Any]
 Tensors = Mapping[str, Any]
+
+
+class Region(NamedTuple):
+    """The memory of an array: in which allocation of how many bytes, from where on, and how many."""
+
+    allocation: Hashable
+    allocated: int
+    begin: int
+    length: int
 
 
 class ArrayLibrary(ABC):
@@ -61,6 +68,19 @@ class ArrayLibrary(ABC):
         self, tensors: Tensors, values: Tensors, gradients: Tensors
     ) -> None:
         """Let tensors, and their gradients, lie where these views of flat arrays do, by their names."""
+
+
+def kept_size(regions: Iterable[Region], apart: Set[Hashable] = frozenset()) -> int:
+    """The bytes of these arrays, each part of an allocation once; the allocations `apart` do not count.
+
+    A view counts by its own elements, and views of one allocation never for more than that has.
+    """
+    found: dict[Hashable, tuple[int, set[tuple[int, int]]]] = {}
+    for region in regions:
+        if region.allocation not in apart:
+            _, parts = found.setdefault(region.allocation, (region.allocated, set()))
+            parts.add((region.begin, region.length))
+    return sum(min(allocated, sum(length for _, length in parts)) for allocated, parts in found.values())
 
 
 class _Mallinfo2(ctypes.Structure):

@@ -6,9 +6,8 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.networks.executors.executor import Executor
+from d5ray.networks.executors.executor import Executor, WrappedExecutor
 from d5ray.networks.executors.gradient_buckets import OnReady
-from d5ray.networks.executors.wrapped import WrappedExecutor
 
 FORWARD_SHARE = 1 / 3  # of a gradient's time: the backward pass takes about twice the forward pass
 

@@ -224,7 +224,7 @@ class GraphExecutor(ABC):
         run = self._build(made, loss, observer if watches else None)
         if loss is not None and self._draws(made):
             run = self._drawing(run)
-        return run if observer is None else _announced(run, observer, loss is not None)
+        return run if observer is None else announced(run, observer, loss is not None)
 
     def _reaches(self, made: Plan, loss: str) -> bool:
         return any(name in self._trained for name, _ in self.network.gradient(loss))
@@ -333,7 +333,7 @@ def _same(one: Structure, other: Structure) -> bool:
     )
 
 
-def _announced(run: Run, observer: Observer, training: bool) -> Run:
+def announced(run: Run, observer: Observer, training: bool) -> Run:
     """The run with what happens before and after it."""
     if not observer.watches_network and not observer.watches_operators:
         return run

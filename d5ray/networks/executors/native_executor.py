@@ -10,10 +10,9 @@ from d5ray.errors import ConfigurationError, nearest
 from d5ray.networks.events.event import GraphEvent
 from d5ray.networks.events.observer import Observer, checked
 from d5ray.networks.executors.array_library import ArrayLibrary
+from d5ray.networks.executors.graph_executor import Array, Arrays, announced
 from d5ray.operators.loss import Loss
 
-Array = np.ndarray[Any, Any]
-Arrays = Mapping[str, Array]
 LABELS, LOSS, OUTPUT = "labels", "loss", "output"
 GRADIENT = "_grad"
 
@@ -35,14 +34,15 @@ class NativeExecutor(ABC):
     ) -> None:
         self.inputs, self.loss = tuple(inputs), loss
         self.events = checked(events)
+        self._library = library
         self._observer = Observer(self.events, library.allocated) if self.events else None
-        self._has_gradients = False
+        self._gradients: Mapping[str, Any] | None = None  # by parameter; None for one that got none
 
     @final
     def inference(self, inputs: Arrays) -> dict[str, Array]:
         """The model's outputs, in evaluation mode, without gradients; labels are taken, and not needed."""
         self._check(inputs, self.inputs)
-        return self._observed(False, inputs, None)
+        return self._observed(inputs, None)
 
     @final
     def inference_and_backprop(self, inputs: Arrays, loss: str = LOSS) -> dict[str, Array]:
@@ -53,9 +53,7 @@ class NativeExecutor(ABC):
         """
         labelled = self.loss is not None and loss == LOSS
         self._check(inputs, (*self.inputs, LABELS) if labelled else self.inputs)
-        outputs = self._observed(True, inputs, loss)
-        self._has_gradients = True
-        return outputs
+        return self._observed(inputs, loss)
 
     @final
     def gradient(self, loss: str = LOSS) -> list[tuple[str, str]]:
@@ -70,14 +68,15 @@ class NativeExecutor(ABC):
     @final
     def feed_tensor(self, name: str, value: Array) -> None:
         """Give a parameter or other state another value."""
-        known = self._value(name)
+        known = self._tensors().get(name)
         if known is None:
             raise ConfigurationError(f"the model has no parameter {name!r}: {nearest(name, self.trained)}")
-        if np.shape(value) != known.shape:
+        before = self._array(known)
+        if np.shape(value) != before.shape:
             raise ConfigurationError(
-                f"{name!r} of the model has the shape {known.shape}, found {np.shape(value)}"
+                f"{name!r} of the model has the shape {before.shape}, found {np.shape(value)}"
             )
-        self._feed(name, np.asarray(value, known.dtype))
+        self._assign(known, np.asarray(value, before.dtype))
 
     @property
     @abstractmethod
@@ -85,40 +84,40 @@ class NativeExecutor(ABC):
         """The parameters that gradients are computed for."""
 
     @abstractmethod
-    def _run(self, inputs: Arrays, loss: str | None) -> dict[str, Array]:
-        """The outputs; with a loss in training mode, and gradients."""
+    def _run(self, inputs: Arrays, loss: str | None) -> dict[str, Any]:
+        """The outputs; with a loss in training mode, and `_gradients`."""
 
     @abstractmethod
-    def _value(self, name: str) -> Array | None:
-        """A copy of a parameter or other state, None where there is none of this name."""
+    def _tensors(self) -> Mapping[str, Any]:
+        """Parameters and other state by name, as they are."""
 
     @abstractmethod
-    def _feed(self, name: str, value: Array) -> None:
-        """Give it this value, which is of its shape and type."""
+    def _assign(self, tensor: Any, value: Array) -> None:
+        """Give one of them this value, which is of its shape and type."""
 
-    @abstractmethod
-    def _gradient(self, name: str) -> Array:
-        """A copy of a parameter's gradient."""
+    def _array(self, tensor: Any) -> Array:
+        """A copy in host memory."""
+        return np.array(self._library.host(tensor))
 
     def _fetch(self, name: str) -> Array:
-        found = self._value(name)
-        if found is not None:
-            return found
+        own = self._tensors()
+        if name in own:
+            return self._array(own[name])
         parameter = name.removesuffix(GRADIENT)
         if name == parameter or parameter not in self.trained:
             names = [*self.trained, *(f"{each}{GRADIENT}" for each in self.trained)]
             raise ConfigurationError(f"the model has no tensor {name!r}: {nearest(name, names)}")
-        if not self._has_gradients:
+        if self._gradients is None:
             raise ConfigurationError(f"there is no gradient {name!r} yet: call inference_and_backprop before")
-        return self._gradient(parameter)
+        found = self._gradients.get(parameter)
+        return np.zeros_like(self._array(own[parameter])) if found is None else self._array(found)
 
-    def _observed(self, training: bool, inputs: Arrays, loss: str | None) -> dict[str, Array]:
-        if self._observer is None:
-            return self._run(inputs, loss)
-        self._observer.before_network(training, inputs)
-        outputs = self._run(inputs, loss)
-        self._observer.after_network(training, outputs)
-        return outputs
+    def _observed(self, inputs: Arrays, loss: str | None) -> dict[str, Array]:
+        def run(given: Arrays) -> dict[str, Array]:
+            return {name: self._array(value) for name, value in self._run(given, loss).items()}
+
+        observer = self._observer
+        return (run if observer is None else announced(run, observer, loss is not None))(inputs)
 
     def _check(self, inputs: Arrays, needed: Sequence[str]) -> None:
         known = (*self.inputs, LABELS)

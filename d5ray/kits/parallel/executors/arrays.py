@@ -1,6 +1,6 @@
 """The pieces of a Network over an array module: NumPy, or CuPy"""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -8,17 +8,17 @@ import threadpoolctl
 
 from d5ray.frameworks.arrays.array_pass import ArrayPass, PlacedPass, Taped, placed
 from d5ray.frameworks.arrays.library import ArrayModule
-from d5ray.frameworks.arrays.steps import Places, steps
+from d5ray.frameworks.arrays.steps import Places, SeededGenerator, steps
 from d5ray.frameworks.cupy.library import CuPy
 from d5ray.frameworks.numpy import check_device
 from d5ray.frameworks.numpy.library import NumPy
 from d5ray.kits.parallel.stages.piece_executor import Array, Arrays, PieceExecutor, Run
-from d5ray.kits.parallel.stages.random_seeds import NodeSeeds
 from d5ray.networks.device import Device
+from d5ray.networks.executors.array_library import Region
 from d5ray.networks.executors.executor import FlatExecutor
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.plan import plan
-from d5ray.networks.executors.saved_bytes import Region
+from d5ray.operators.nodes.node import Node
 
 Kind = tuple[tuple[int, ...], Any]  # shape and type
 
@@ -130,24 +130,12 @@ class ArrayPieceExecutor(PieceExecutor):
             framework=self.framework,
             roots=wanted if training else None,
             sources=(*network.parameters, *(name for name in piece.incoming if name in piece.differentiated)),
-            random=lambda node: NodeGenerator(self.library.generator, self.seeds, node.name),
+            random=self._generator_of,
             collectives=self.collectives,
         )
         return placed(ArrayPass(self.library.xp, own, None), places, made, self._held)
 
-
-@final
-class NodeGenerator:
-    """The generator of one node, which begins anew with every micro-batch, from the node's seed for it."""
-
-    def __init__(self, generator: Callable[[int], Any], seeds: NodeSeeds, node: str) -> None:
-        self._made, self._seeds, self._node = generator, seeds, node
-        self._begun = -1
-        self._current: Any = None
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if self._begun != self._seeds.begun:
-            self._current, self._begun = self._made(self._seeds.seed_of(self._node)), self._seeds.begun
-        return getattr(self._current, name)
+    def _generator_of(self, node: Node) -> SeededGenerator:
+        """What a node draws from, anew in every micro-batch."""
+        seeds = self.seeds
+        return SeededGenerator(self.library.generator, lambda: (seeds.begun, seeds.seed_of(node.name)))

@@ -13,11 +13,10 @@ from d5ray.kits.parallel.executors.tensorflow_halves import Halves, computed, he
 from d5ray.kits.parallel.stages.piece import element_type_of, parameters_of, state_of
 from d5ray.kits.parallel.stages.piece_executor import Arrays, PieceExecutor, Run
 from d5ray.networks.device import Device
-from d5ray.networks.executors.array_library import Tensors
+from d5ray.networks.executors.array_library import Region, Tensors
 from d5ray.networks.executors.flat_buffers import NO_TENSORS, FlatBuffers
 from d5ray.networks.executors.fusion import fused
 from d5ray.networks.executors.plan import plan
-from d5ray.networks.executors.saved_bytes import Region
 from d5ray.ops.tensorflow.library import tf
 
 Tensor = Any  # of TensorFlow

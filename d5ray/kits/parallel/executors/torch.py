@@ -15,11 +15,10 @@ from d5ray.frameworks.torch.network_module import NetworkTensors
 from d5ray.kits.parallel.stages.piece import element_type_of, parameters_of, state_of
 from d5ray.kits.parallel.stages.piece_executor import Arrays, PieceExecutor, Run
 from d5ray.networks.device import Device
-from d5ray.networks.executors.array_library import ArrayLibrary
+from d5ray.networks.executors.array_library import ArrayLibrary, Region
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.graph_executor import draws
 from d5ray.networks.executors.plan import Plan, plan
-from d5ray.networks.executors.saved_bytes import Region
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.nodes.node_context import Kernel
 

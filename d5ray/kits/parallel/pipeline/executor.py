@@ -21,7 +21,7 @@ from d5ray.kits.parallel.pipeline.tensor_encoding import Kind, TensorCodec
 from d5ray.kits.parallel.pipeline.transport import Ordered, PairChannels, StageTransport
 from d5ray.kits.parallel.stages.piece_executor import PieceExecutor
 from d5ray.networks.executors.evaluation import concluded, judged, samples_at_once
-from d5ray.networks.executors.executor import Evaluation, Executor
+from d5ray.networks.executors.executor import Evaluation, Executor, now_of
 from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.labelled_network import LabelledNetwork
 from d5ray.operators.loss import Loss
@@ -214,11 +214,7 @@ class PipelineExecutor(Executor):
 
     # -- what is this stage's own ----------------------------------------------------------------------
 
-    def random_state(self) -> Array:
-        return self.executor.random_state()
-
-    def set_random_state(self, state: Array) -> None:
-        self.executor.set_random_state(state)
+    random_state, set_random_state = now_of("executor.random_state"), now_of("executor.set_random_state")
 
     def draw_from(self, seed: int, rank: int) -> None:
         """Set the random stream, as `Executor.draw_from`; rank: the replica's, equal on all its stages."""

@@ -11,12 +11,11 @@ import numpy as np
 from d5ray.errors import ConfigurationError, nearest
 from d5ray.kits.parallel.stages.piece import Piece, element_type_of, parameters_of, state_of
 from d5ray.kits.parallel.stages.random_seeds import NodeSeeds
-from d5ray.networks.executors.array_library import ArrayLibrary, Tensors
+from d5ray.networks.executors.array_library import ArrayLibrary, Region, Tensors, kept_size
 from d5ray.networks.executors.executor import FlatExecutor
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.inputs import check_kinds
 from d5ray.networks.executors.plan import computable
-from d5ray.networks.executors.saved_bytes import Region, kept_size
 from d5ray.operators.collectives import Collectives
 from d5ray.ops.lookup import check_supported
 
@@ -185,12 +184,12 @@ class PieceExecutor(FlatExecutor, ABC):
     @final
     def random_state(self) -> HostArray:
         """The number of the pass, as bytes (8,) uint8."""
-        return self.seeds.state()
+        return np.array([self.seeds.passes], np.int64).view(np.uint8)
 
     @final
     def set_random_state(self, state: HostArray) -> None:
         """Go on drawing from this state, as `random_state` gave it."""
-        self.seeds.go_on_from(state)
+        self.seeds.passes = int(np.array(state).view(np.int64)[0])
 
     # -- what a framework fills --------------------------------------------------------------------------
 

@@ -3,8 +3,6 @@
 from hashlib import blake2b
 from typing import final
 
-import numpy as np
-
 SEEDS = 2**63
 
 
@@ -40,11 +38,3 @@ class NodeSeeds:
         """The seed of a node in this pass and micro-batch, below 2^63."""
         digest = blake2b(self._micro_batch + node.encode(), digest_size=8).digest()
         return int.from_bytes(digest, "little") % SEEDS
-
-    def state(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        """The number of the pass, as bytes (8,)."""
-        return np.array([self.passes], np.int64).view(np.uint8)
-
-    def go_on_from(self, state: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> None:
-        """Draw as after the passes of this state."""
-        self.passes = int(np.array(state).view(np.int64)[0])
