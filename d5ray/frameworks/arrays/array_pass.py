@@ -1,13 +1,16 @@
 """A pass over arrays: the operators forwards, and backwards from the loss to the trained parameters"""
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
-from d5ray.frameworks.arrays.steps import LEFT_OUT, Places, Step
+from d5ray.frameworks.arrays.library import ArrayModule
+from d5ray.frameworks.arrays.steps import LEFT_OUT, Places, Step, steps
 from d5ray.networks.events.event import BACKWARD, FORWARD
 from d5ray.networks.events.observer import Observer
 from d5ray.networks.executors.plan import Plan
+from d5ray.networks.network import Network
+from d5ray.operators.collectives import Collectives
+from d5ray.operators.nodes.node import Node
 
 Array = Any
 Call = Callable[..., Any]
@@ -17,21 +20,64 @@ OnGradient = Callable[[str, Array], None]
 
 @final
 class ArrayPass:
-    """Steps, run one after the other; a tensor is let go when nothing needs it any more.
+    """A plan's steps, run one after the other; a tensor is let go when nothing needs it any more.
 
-    forward, backward: what calls an operator; `plainly` unless somebody watches.
+    Tensors stand in a list of values, each at its place.
+
+    held     by name, what an executor holds of the network
+    wanted   the tensors that the plan is for, with their places
+    state    what is replaced, with the place of what replaces it
+
+    With an observer each operator stands between what tells it. All else is as for `steps`.
     """
 
-    def __init__(self, xp: Any, steps: Sequence[Step], observer: Observer | None) -> None:
-        self._xp, self._steps = xp, tuple((step, any(step.wants)) for step in steps)
+    def __init__(
+        self,
+        network: Network,
+        made: Plan,
+        library: ArrayModule,
+        held: Container[str],
+        *,
+        roots: Sequence[str] | None,
+        sources: Sequence[str],
+        random: Callable[[Node], Any],
+        collectives: Collectives | None,
+        observer: Observer | None = None,
+    ) -> None:
+        places = Places()
+        own = steps(
+            network,
+            made,
+            places,
+            framework=library.name,
+            roots=roots,
+            sources=sources,
+            random=random,
+            collectives=collectives,
+        )
+        self._xp, self._steps = library.xp, tuple((step, any(step.wants)) for step in own)
         self._places = {
-            name: place for step in steps for name, place in zip(step.node.inputs, step.inputs, strict=True)
+            name: place for step in own for name, place in zip(step.node.inputs, step.inputs, strict=True)
         }
+        self._given = tuple((name, places[name]) for name in made.inputs)
+        self._held = tuple((name, places[name]) for name in sorted(made.read) if name in held)
+        self.wanted = tuple((name, places[name]) for name in made.wanted)
+        self.state = tuple((old, places[new]) for old, new in made.state.items())
+        self._count = len(places)
         if observer is None:
             self._forward: Call = _forward
             self._backward: Call = _backward
         else:
             self._forward, self._backward = _watched(observer)
+
+    def values(self, inputs: Mapping[str, Array], held: Mapping[str, Array]) -> list[Array | None]:
+        """The values (places,) that come from outside."""
+        values: list[Array | None] = [None] * self._count
+        for name, place in self._given:
+            values[place] = inputs[name]
+        for name, place in self._held:
+            values[place] = held[name]
+        return values
 
     def forward(self, values: list[Array | None]) -> list[Taped]:
         """Fill in what the steps make, and give a tape of what the backward pass needs.
@@ -70,40 +116,6 @@ class ArrayPass:
             del given, made, arrived
             for name in step.complete:
                 on_gradient(name, gradients.pop(self._places[name], None))
-
-
-@final
-@dataclass(frozen=True)
-class PlacedPass:
-    """A pass, and the places of a network's tensors in its list of values, `count` long.
-
-    given: the inputs. held: what an executor holds of the network. state: old -> the place of the new one.
-    """
-
-    passed: ArrayPass
-    count: int
-    given: tuple[tuple[str, int], ...]
-    held: tuple[tuple[str, int], ...]
-    wanted: tuple[tuple[str, int], ...]
-    state: tuple[tuple[str, int], ...]
-
-    def values(self, inputs: Mapping[str, Array], held: Mapping[str, Array]) -> list[Array | None]:
-        """The values (places,) that come from outside."""
-        values: list[Array | None] = [None] * self.count
-        for name, place in self.given:
-            values[place] = inputs[name]
-        for name, place in self.held:
-            values[place] = held[name]
-        return values
-
-
-def placed(passed: ArrayPass, places: Places, made: Plan, held: Container[str]) -> PlacedPass:
-    """The pass of a plan's steps with their places; held: the names of what an executor holds."""
-    given = tuple((name, places[name]) for name in made.inputs)
-    read = tuple((name, places[name]) for name in sorted(made.read) if name in held)
-    wanted = tuple((name, places[name]) for name in made.wanted)
-    state = tuple((old, places[new]) for old, new in made.state.items())
-    return PlacedPass(passed, len(places), given, read, wanted, state)
 
 
 def _add(gradients: dict[int, Array], own: set[int], place: int, gradient: Array) -> None:

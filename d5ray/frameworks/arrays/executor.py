@@ -6,9 +6,9 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.frameworks.arrays.array_pass import ArrayPass, placed
+from d5ray.frameworks.arrays.array_pass import ArrayPass
 from d5ray.frameworks.arrays.library import ArrayModule
-from d5ray.frameworks.arrays.steps import Places, SeededGenerator, steps
+from d5ray.frameworks.arrays.steps import SeededGenerator
 from d5ray.networks.device import CPUDevice, Device
 from d5ray.networks.events.event import GraphEvent
 from d5ray.networks.events.observer import Observer
@@ -55,23 +55,22 @@ class ArrayExecutor(GraphExecutor):
         self._bound, self._in_place = gradients, frozenset(state)
 
     def _build(self, made: Plan, loss: str | None, observer: Observer | None) -> Run:
-        places, library = Places(), self._library
-        own = steps(
+        library = self._library
+        passed = ArrayPass(
             self.network,
             made,
-            places,
-            framework=self.framework,
+            library,
+            self._values,
             roots=None if loss is None else (loss,),
             sources=self._trained,
             random=lambda _: self._random,
             collectives=self.collectives,
+            observer=observer,
         )
-        passed = ArrayPass(library.xp, own, observer)
-        found = placed(passed, places, made, self._values)
-        wanted, state = found.wanted, found.state
+        wanted, state = passed.wanted, passed.state
 
         def values_of(inputs: Arrays) -> list[Any]:
-            return found.values({name: library.put(inputs[name]) for name, _ in found.given}, self._values)
+            return passed.values({name: library.put(inputs[name]) for name in made.inputs}, self._values)
 
         def outputs_of(values: list[Any], others: frozenset[int]) -> dict[str, Array]:
             """The outputs in memory that is not the network's, and not the caller's inputs."""
@@ -87,7 +86,7 @@ class ArrayExecutor(GraphExecutor):
 
         if loss is None:
             return infer
-        loss_place = places[loss]
+        loss_place = dict(wanted)[loss]
 
         def train(inputs: Arrays) -> dict[str, Array]:
             begin = perf_counter_ns()

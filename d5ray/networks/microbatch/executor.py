@@ -8,6 +8,7 @@ import numpy as np
 from d5ray.checks import check_count, check_items, check_kind
 from d5ray.errors import ConfigurationError
 from d5ray.networks.events.observer import Observer
+from d5ray.networks.executors.executor import now_of
 from d5ray.networks.executors.graph_executor import Array, Arrays, GraphExecutor, Run
 from d5ray.networks.executors.plan import Plan
 from d5ray.networks.microbatch.sample_axes import sample_inputs, whereabouts
@@ -41,14 +42,8 @@ class MicroBatched(GraphExecutor):
         self._sums = executor.accumulator()
         super().__init__(executor.network, executor.library, executor.device, trained=executor.trained)
 
-    def draw_from(self, seed: int) -> None:
-        self.executor.draw_from(seed)
-
-    def passes(self) -> int:
-        return self.executor.passes()
-
-    def go_on_from(self, passes: int) -> None:
-        self.executor.go_on_from(passes)
+    draw_from = now_of("executor.draw_from")
+    passes, go_on_from = now_of("executor.passes"), now_of("executor.go_on_from")
 
     def _build(self, made: Plan, loss: str | None, observer: Observer | None) -> Run:
         kinds = self._kinds(made, loss)

@@ -6,15 +6,15 @@ from typing import Any, final
 
 import threadpoolctl
 
-from d5ray.frameworks.arrays.array_pass import ArrayPass, PlacedPass, Taped, placed
+from d5ray.frameworks.arrays.array_pass import ArrayPass, Taped
 from d5ray.frameworks.arrays.library import ArrayModule
-from d5ray.frameworks.arrays.steps import Places, SeededGenerator, steps
+from d5ray.frameworks.arrays.steps import SeededGenerator
 from d5ray.frameworks.cupy.library import CuPy
 from d5ray.frameworks.numpy import check_device
 from d5ray.frameworks.numpy.library import NumPy
 from d5ray.kits.parallel.stages.piece_executor import Array, Arrays, PieceExecutor, Run
 from d5ray.networks.device import Device
-from d5ray.networks.executors.array_library import Region
+from d5ray.networks.executors.array_library import Region, Tensors
 from d5ray.networks.executors.executor import FlatExecutor
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.plan import plan
@@ -48,11 +48,11 @@ class ArrayPieceExecutor(PieceExecutor):
 
     library: ArrayModule
 
-    def _laid(self) -> FlatBuffers:
+    def _laid(self, parameters: Tensors, state: Tensors, kind: Any) -> FlatBuffers:
         constants = {name: each for piece in self.pieces for name, each in piece.network.constants.items()}
         with self.library.computing():
             self._constants = {name: self.library.put(value) for name, value in constants.items()}
-            return super()._laid()
+            return super()._laid(parameters, state, kind)
 
     def _hold(self, holder: FlatBuffers | FlatExecutor) -> None:
         super()._hold(holder)
@@ -68,7 +68,7 @@ class ArrayPieceExecutor(PieceExecutor):
         built, sloped = self._code(chunk), self.pieces[chunk].differentiated
         with self.library.computing():
             values = built.values(inputs, self._held)
-            tape = built.passed.forward(values)
+            tape = built.forward(values)
             outputs = {name: self.library.xp.asarray(values[place]) for name, place in built.wanted}
             for name, place in built.state if replacing else ():
                 self._held[name][...] = values[place]
@@ -98,7 +98,7 @@ class ArrayPieceExecutor(PieceExecutor):
                 if name in gradients:
                     shape, dtype = tape.kinds[name]
                     arrived[place] = xp.broadcast_to(xp.asarray(gradients[name], dtype=dtype), shape)
-            built.passed.backward(tape.steps, arrived, take)
+            built.backward(tape.steps, arrived, take)
             for name in piece.incoming:
                 if name in piece.differentiated and name not in found:
                     shape, dtype = tape.kinds[name]
@@ -111,29 +111,27 @@ class ArrayPieceExecutor(PieceExecutor):
         def infer(inputs: Arrays) -> dict[str, Array]:
             with self.library.computing():
                 values = built.values(inputs, self._held)
-                built.passed.forward(values)
+                built.forward(values)
                 return {name: self.library.xp.asarray(values[place]) for name, place in built.wanted}
 
         return infer
 
-    def _build(self, chunk: int, *, replacing: bool) -> PlacedPass:
+    def _build(self, chunk: int, *, replacing: bool) -> ArrayPass:
         return self._steps(chunk, tuple(self.pieces[chunk].network.outputs), training=True)
 
-    def _steps(self, chunk: int, wanted: tuple[str, ...], *, training: bool) -> PlacedPass:
-        piece, places = self.pieces[chunk], Places()
-        network = piece.network
-        made = plan(network, wanted, training=training)
-        own = steps(
-            network,
-            made,
-            places,
-            framework=self.framework,
+    def _steps(self, chunk: int, wanted: tuple[str, ...], *, training: bool) -> ArrayPass:
+        piece = self.pieces[chunk]
+        sloped = (name for name in piece.incoming if name in piece.differentiated)
+        return ArrayPass(
+            piece.network,
+            plan(piece.network, wanted, training=training),
+            self.library,
+            self._held,
             roots=wanted if training else None,
-            sources=(*network.parameters, *(name for name in piece.incoming if name in piece.differentiated)),
+            sources=(*piece.network.parameters, *sloped),
             random=self._generator_of,
             collectives=self.collectives,
         )
-        return placed(ArrayPass(self.library.xp, own, None), places, made, self._held)
 
     def _generator_of(self, node: Node) -> SeededGenerator:
         """What a node draws from, anew in every micro-batch."""

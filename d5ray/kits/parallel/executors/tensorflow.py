@@ -10,7 +10,6 @@ from d5ray.frameworks.numpy.library import NumPy
 from d5ray.frameworks.tensorflow.library import TensorFlow, use_threads
 from d5ray.frameworks.tensorflow.nodes import specification
 from d5ray.kits.parallel.executors.tensorflow_halves import Halves, computed, held_in
-from d5ray.kits.parallel.stages.piece import element_type_of, parameters_of, state_of
 from d5ray.kits.parallel.stages.piece_executor import Arrays, PieceExecutor, Run
 from d5ray.networks.device import Device
 from d5ray.networks.executors.array_library import Region, Tensors
@@ -51,10 +50,8 @@ class TensorFlowPieceExecutor(PieceExecutor):
     library: TensorFlow
     _current: Tensors = NO_TENSORS  # the parameters of the pass
 
-    def _laid(self) -> FlatBuffers:
-        return FlatBuffers(
-            parameters_of(self.pieces), state_of(self.pieces), NumPy(), element_type_of(self.pieces)
-        )
+    def _laid(self, parameters: Tensors, state: Tensors, kind: Any) -> FlatBuffers:
+        return FlatBuffers(parameters, state, NumPy(), kind)
 
     def _begin_pass(self) -> None:
         super()._begin_pass()

@@ -12,17 +12,16 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_
 from d5ray.frameworks.torch.graph import code_of, graph
 from d5ray.frameworks.torch.library import Torch, chosen
 from d5ray.frameworks.torch.network_module import NetworkTensors
-from d5ray.kits.parallel.stages.piece import element_type_of, parameters_of, state_of
 from d5ray.kits.parallel.stages.piece_executor import Arrays, PieceExecutor, Run
 from d5ray.networks.device import Device
-from d5ray.networks.executors.array_library import ArrayLibrary, Region
+from d5ray.networks.executors.array_library import ArrayLibrary, Region, Tensors
 from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.graph_executor import draws
 from d5ray.networks.executors.plan import Plan, plan
 from d5ray.operators.nodes.node import Node
 from d5ray.operators.nodes.node_context import Kernel
 
-Tensors = dict[str, torch.Tensor]
+Made = dict[str, torch.Tensor]
 Around = Callable[[Node, Kernel], Kernel]
 
 
@@ -39,7 +38,7 @@ class _Tape:
     """leaves: the inputs whose gradients are asked for. edges: where the outputs' gradients enter; outputs
     are not kept themselves, unless an operator needs them. kinds: shapes and types of the outputs."""
 
-    leaves: Tensors
+    leaves: Made
     edges: dict[str, GradientEdge]
     kinds: dict[str, tuple[torch.Size, torch.dtype]]
 
@@ -54,23 +53,18 @@ class TorchPieceExecutor(PieceExecutor):
 
     library: Torch
 
-    def _laid(self) -> FlatBuffers:
-        parameters, state = parameters_of(self.pieces), state_of(self.pieces)
+    def _laid(self, parameters: Tensors, state: Tensors, kind: Any) -> FlatBuffers:
         self._tensors = NetworkTensors(self.pieces[0].network, parameters)
         for piece in self.pieces[1:]:
             self._tensors.adopt(piece.network)
         own = self._tensors.to(self.library.device).tensor
         self._constants = {name: own(name) for piece in self.pieces for name in piece.network.constants}
-        return FlatBuffers(
-            {name: own(name) for name in parameters},
-            {name: own(name) for name in state},
-            self.library,
-            element_type_of(self.pieces),
-        )
+        trained, others = ({name: own(name) for name in each} for each in (parameters, state))
+        return FlatBuffers(trained, others, self.library, kind)
 
     def _run(
         self, chunk: int, inputs: Arrays, *, replacing: bool, counted: bool
-    ) -> tuple[Tensors, _Tape, Iterable[Region]]:
+    ) -> tuple[Made, _Tape, Iterable[Region]]:
         built, sloped = self._code(chunk, replacing=replacing), self.pieces[chunk].differentiated
         leaves = {name: each.detach().requires_grad_() for name, each in inputs.items() if name in sloped}
         saved = _Saved(self.library)
@@ -84,9 +78,7 @@ class TorchPieceExecutor(PieceExecutor):
         outputs = {name: each.detach() for name, each in made.items()}
         return outputs, tape, chain(saved.regions, map(self.library.region_of, leaves.values()))
 
-    def _differentiate(
-        self, chunk: int, tape: _Tape, gradients: Mapping[str, torch.Tensor | float]
-    ) -> Tensors:
+    def _differentiate(self, chunk: int, tape: _Tape, gradients: Mapping[str, torch.Tensor | float]) -> Made:
         named = [name for name in gradients if name in tape.edges]
         if named:
             torch.autograd.backward(
@@ -125,7 +117,7 @@ class TorchPieceExecutor(PieceExecutor):
             self._tensors,
         )
 
-        def run(inputs: Arrays) -> Tensors:
+        def run(inputs: Arrays) -> Made:
             found = code(self._tensors, *[inputs[name] for name in made.inputs])
             return dict(zip(made.wanted, found, strict=True))
 

@@ -90,7 +90,8 @@ class PieceExecutor(FlatExecutor, ABC):
         self._training: dict[tuple[int, bool], Any] = {}
         self._evaluating: dict[tuple[int, tuple[str, ...]], Run] = {}
         self._constants: Tensors = {}  # on the device
-        self._hold(self._laid())
+        own = parameters_of(self.pieces), state_of(self.pieces)
+        self._hold(self._laid(*own, element_type_of(self.pieces)))
 
     # -- a pass ----------------------------------------------------------------------------------------
 
@@ -193,11 +194,9 @@ class PieceExecutor(FlatExecutor, ABC):
 
     # -- what a framework fills --------------------------------------------------------------------------
 
-    def _laid(self) -> FlatBuffers:
-        """The flat buffers of the pieces' parameters and state."""
-        return FlatBuffers(
-            parameters_of(self.pieces), state_of(self.pieces), self.library, element_type_of(self.pieces)
-        )
+    def _laid(self, parameters: Tensors, state: Tensors, kind: Any) -> FlatBuffers:
+        """The flat buffers of these; kind: the type where there are no parameters."""
+        return FlatBuffers(parameters, state, self.library, kind)
 
     def _begin_pass(self) -> None:
         """Let the gradients be zero."""
