@@ -1,4 +1,4 @@
-"""ArrayModule: what NumPy and CuPy do differently"""
+"""ArrayModule: what NumPy and CuPy do differently; and NumPy"""
 
 from abc import abstractmethod
 from contextlib import AbstractContextManager
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from d5ray.networks.executors.array_library import ArrayLibrary, HostArray, Region
+from d5ray.networks.executors.array_library import ArrayLibrary, HostArray, Region, allocated_bytes
 
 
 class ArrayModule(ArrayLibrary):
@@ -35,3 +35,29 @@ class ArrayModule(ArrayLibrary):
             owner = base
         address = array.ctypes.data if hasattr(array, "ctypes") else getattr(array.data, "ptr", 0)
         return Region(id(owner), owner.nbytes, int(address), array.nbytes)  # 0: one of NumPy's numbers
+
+
+class NumPy(ArrayModule):
+    """Arrays in host memory. What becomes infinite or NaN does so without a warning, as in the others."""
+
+    name = "numpy"
+    xp = np
+
+    def put(self, value: HostArray) -> HostArray:
+        return value
+
+    def get(self, value: HostArray) -> HostArray:
+        fresh = isinstance(value, np.ndarray) and value.flags.owndata and value.flags.writeable
+        return value if fresh else np.array(value)
+
+    def computing(self) -> AbstractContextManager[Any]:
+        return np.errstate(all="ignore")
+
+    def generator(self, seed: int) -> np.random.Generator:
+        return np.random.Generator(np.random.Philox(seed))
+
+    def allocated(self) -> int | None:
+        return allocated_bytes()
+
+    def synchronize(self) -> None:
+        """Nothing to wait for: NumPy has computed when it returns."""

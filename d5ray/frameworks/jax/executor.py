@@ -8,15 +8,15 @@ import jax
 import numpy as np
 
 from d5ray.errors import ConfigurationError
+from d5ray.frameworks.arrays.library import NumPy
 from d5ray.frameworks.jax.library import Computing
 from d5ray.frameworks.jax.losses import OF_CLASSES
 from d5ray.frameworks.jax.model import OpenedModel
 from d5ray.frameworks.jax.passes import passes_of
 from d5ray.frameworks.jax.tree_layout import is_trained
-from d5ray.frameworks.numpy.library import NumPy
 from d5ray.networks.executors.evaluation import Judged, evaluated
 from d5ray.networks.executors.executor import Evaluation, Executor
-from d5ray.networks.executors.flat_buffers import FlatBuffers, by_name
+from d5ray.networks.executors.flat_buffers import FlatBuffers
 from d5ray.networks.executors.gradient_buckets import OnReady
 from d5ray.networks.executors.model_calls import checked_weight
 from d5ray.networks.executors.trees import mapped, unpacked
@@ -48,10 +48,10 @@ class JaxExecutor(Executor):
             )
         state = {name: self._own(value) for name, value in opened.state.items()}
         floating = {name: value for name, value in state.items() if is_trained(value)}
-        self._counters = {name: value for name, value in state.items() if name not in floating}
-        self._hold(FlatBuffers(trained, floating, NumPy(), counters=self._counters))
+        counters = {name: value for name, value in state.items() if name not in floating}
+        self._hold(FlatBuffers(trained, floating, NumPy(), counters=counters))
         self._seed: Array = np.zeros(2, np.uint32)  # of what the network draws in training,
-        self._passes = 0  # the passes until now
+        self._passes: int = 0  # the passes until now
 
     def draw_from(self, seed: int, rank: int) -> None:
         self._passes = 0
@@ -60,7 +60,9 @@ class JaxExecutor(Executor):
     def output_shape(self, inputs: Any) -> tuple[int, ...]:
         """The shape of the scores for such inputs, of which nothing is computed."""
         with self._computing():
-            found = jax.eval_shape(self._passes_of.infer, self._trained, self._state, self._given(inputs))
+            found = jax.eval_shape(
+                self._passes_of.infer, self._trained, self.state_arrays(), self._given(inputs)
+            )
         if self._floats is not None and found.dtype != np.float64:
             raise ConfigurationError(
                 f"precision is 'float64', and the model gives {found.dtype}: some part of it computes in a "
@@ -70,13 +72,13 @@ class JaxExecutor(Executor):
 
     def inference(self, inputs: Array) -> Array:
         with self._computing():
-            return np.array(self._passes_of.infer(self._trained, self._state, self._given(inputs)))
+            return np.array(self._passes_of.infer(self._trained, self.state_arrays(), self._given(inputs)))
 
     def inference_and_backprop(self, inputs: Array, labels: Array, on_ready: OnReady | None = None) -> float:
         self._check_labels(labels)
         self._passes += 1
         begin = perf_counter_ns()
-        state = self._state
+        state = self.state_arrays()
         with self._computing():
             loss, weight, gradients, after = self._passes_of.train(
                 self._trained,
@@ -106,23 +108,12 @@ class JaxExecutor(Executor):
     def _judged(self, inputs: Array, labels: Array) -> Judged:
         with self._computing():
             given, truth = self._given(inputs), self._given(unpacked(labels))
-            loss, right, weight = self._passes_of.judge(self._trained, self._state, given, truth)
+            loss, right, weight = self._passes_of.judge(self._trained, self.state_arrays(), given, truth)
             return float(loss), int(right), None if weight is None else float(weight)
-
-    def random_state(self) -> Array:
-        return np.array([self._passes], np.int64).view(np.uint8)
-
-    def set_random_state(self, state: Array) -> None:
-        self._passes = int(np.array(state).view(np.int64)[0])
 
     @property
     def _trained(self) -> Mapping[str, Array]:
         return self._flat.parameter_views
-
-    @property
-    def _state(self) -> dict[str, Array]:
-        """The arrays behind the state, by name."""
-        return {**by_name(self.buffers, self.state_slots), **self._counters}
 
     def _own(self, value: Any) -> Array:
         """A first value in host memory, in the precision of the executor."""

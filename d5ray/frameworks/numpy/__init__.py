@@ -49,7 +49,7 @@ def from_onnx(
     Raises `ConfigurationError` for a device that is not the processor.
     """
     from d5ray.frameworks.arrays.executor import ArrayExecutor  # noqa: PLC0415 - when it is asked for
-    from d5ray.frameworks.numpy.library import NumPy  # noqa: PLC0415
+    from d5ray.frameworks.arrays.library import NumPy  # noqa: PLC0415
     from d5ray.networks.loading import as_network  # noqa: PLC0415
 
     check_device(device)
@@ -77,8 +77,8 @@ def from_model(
     """
     import threadpoolctl  # noqa: PLC0415 - when it is asked for
 
+    from d5ray.frameworks.arrays.library import NumPy  # noqa: PLC0415
     from d5ray.frameworks.labelled_executor import labelled_executor  # noqa: PLC0415
-    from d5ray.frameworks.numpy.library import NumPy  # noqa: PLC0415
 
     check_offered(precision, PRECISIONS, "numpy", device)
     check_device(device)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from d5ray.errors import ConfigurationError
+from d5ray.frameworks.arrays.library import NumPy
 from d5ray.frameworks.initial_values import trained_network
 from d5ray.frameworks.labelled_executor import LabelledExecutor, labelled_executor
-from d5ray.frameworks.numpy.library import NumPy
 from d5ray.frameworks.tensorflow import keras_models
 from d5ray.frameworks.tensorflow.graph_executor import TensorFlowGraphExecutor
 from d5ray.frameworks.tensorflow.keras_executor import KerasExecutor

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.numpy.library import NumPy
+from d5ray.frameworks.arrays.library import NumPy
 from d5ray.frameworks.tensorflow.keras_models import named
 from d5ray.frameworks.tensorflow.losses import compared, scores_of
 from d5ray.networks.executors.evaluation import Judged, evaluated
@@ -53,7 +53,7 @@ class KerasExecutor(Executor):
         self._hold(FlatBuffers(trained, floating, NumPy(), counters=counters))
         self._holder_of_parameters = ""  # who does not learn what the model assigns
         self._first_seed = 0  # of what the model draws in training,
-        self._passes = 0  # the passes until now
+        self._passes: int = 0  # the passes until now
         self._parts = [*model._flatten_layers(), *self._trained, *model.non_trainable_variables]
         self._fixed = self._trainable()
         as_function = getattr(model, "run_eagerly", False) is not True
@@ -66,12 +66,6 @@ class KerasExecutor(Executor):
 
     def forbid_adopting(self, holder: str) -> None:
         self._holder_of_parameters = holder
-
-    def random_state(self) -> Array:
-        return np.array([self._passes], np.int64).view(np.uint8)
-
-    def set_random_state(self, state: Array) -> None:
-        self._passes = int(np.array(state).view(np.int64)[0])
 
     def inference(self, inputs: Array) -> Array:
         with tf.device(self._where):
@@ -128,15 +122,15 @@ class KerasExecutor(Executor):
 
     def _held(self) -> tuple[list[Tensor], list[Tensor]]:
         """The values of the variables, as the model lists them, from the buffers."""
-        flat = self._flat
-        trained = [tf.convert_to_tensor(view) for view in flat.parameter_views.values()]
-        return trained, [self._other(place, each, path) for place, (each, path) in enumerate(self._others)]
-
-    def _other(self, place: int, variable: Any, path: str | None) -> Tensor:
-        if path is None:
-            return tf.constant(self._drawn(place, variable, self._passes), variable.dtype)
-        held = self._counters if path in self._counters else self._flat.state_views
-        return tf.convert_to_tensor(held[path])
+        state = {**self._flat.state_views, **self._counters}
+        trained = [tf.convert_to_tensor(view) for view in self._flat.parameter_views.values()]
+        others = [
+            tf.constant(self._drawn(place, variable, self._passes), variable.dtype)
+            if path is None
+            else tf.convert_to_tensor(state[path])
+            for place, (variable, path) in enumerate(self._others)
+        ]
+        return trained, others
 
     def _drawn(self, place: int, variable: Any, passes: int) -> Array:
         """The seed that a variable has in a pass."""
@@ -145,10 +139,10 @@ class KerasExecutor(Executor):
         return (drawn >> 1).reshape(variable.shape)
 
     def _keep(self, others: list[Tensor]) -> None:
+        state = {**self._flat.state_views, **self._counters}
         for (_, path), value in zip(self._others, others, strict=True):
             if path is not None:
-                held = self._counters if path in self._counters else self._flat.state_views
-                held[path][...] = value.numpy()
+                state[path][...] = value.numpy()
 
     def _training(self, trained: Any, others: Any, inputs: Any, labels: Tensor) -> Any:
         with tf.GradientTape(watch_accessed_variables=False, persistent=True) as tape:

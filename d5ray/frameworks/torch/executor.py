@@ -82,7 +82,7 @@ class TorchExecutor(Executor):
         self.given: Mapping[int, str] = {}  # the names of the user's own parameters, until the first pass
         self._generator = self._library.generator
         self._first_seed = 0  # of what the network draws in training,
-        self._passes = 0  # the passes until now
+        self._passes: int = 0  # the passes until now
         self._counting: Loss | None = None
         self.values = ModuleValues(module, loss, self._trained.named)
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from d5ray.ops.torch import types
+from d5ray.ops.torch.types import array_of as array_of
 
 Array = np.ndarray[Any, Any]
 
@@ -30,11 +31,3 @@ def save(tensors: Mapping[str, Array], path: PathLike[str]) -> None:
             torch.save({name: tensor_of(np.array(each)) for name, each in tensors.items()}, file)
     except RuntimeError as error:
         raise (error.__context__ if isinstance(error.__context__, OSError) else error) from None
-
-
-def array_of(tensor: torch.Tensor, kind: "np.dtype[Any] | None" = None) -> Array:
-    """An array over the memory of a tensor, or over a copy of it where that is on a device.
-
-    kind: the type in the network, of which the tensor may only hold the numbers.
-    """
-    return types.array_of(tensor, kind)

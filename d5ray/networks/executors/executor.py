@@ -69,6 +69,7 @@ class FlatExecutor:
     frozen_statistics: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     values: ModelValues | None = None
+    _passes: int | None = None  # training passes that drew something, where these are counted alone
     _holder: "FlatBuffers | FlatExecutor"
 
     def _hold(self, holder: "FlatBuffers | FlatExecutor") -> None:
@@ -156,10 +157,12 @@ class FlatExecutor:
 
     def random_state(self) -> np.ndarray[Any, Any]:
         """The state of the framework's random numbers, as bytes (n,) uint8; none unless it has some."""
-        return np.empty(0, np.uint8)
+        return np.array([] if self._passes is None else [self._passes], np.int64).view(np.uint8)
 
     def set_random_state(self, state: np.ndarray[Any, Any]) -> None:
         """Go on with the random numbers from this state."""
+        if self._passes is not None:
+            self._passes = int(np.array(state).view(np.int64)[0])
 
     def draw_from(self, seed: int, rank: int) -> None:
         """Let what the network draws at random in training, such as Dropout's masks, follow from these.

@@ -15,8 +15,8 @@ from d5ray.distributed.group.group import Group, Store
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete
 from d5ray.errors import ConfigurationError
+from d5ray.frameworks.arrays.library import NumPy
 from d5ray.frameworks.labelled_executor import LabelledExecutor
-from d5ray.frameworks.numpy.library import NumPy
 from d5ray.kits.parallel.splitting.divisions import (
     ByColumns,
     ByHeads,

@@ -7,11 +7,10 @@ from typing import Any, final
 import threadpoolctl
 
 from d5ray.frameworks.arrays.array_pass import ArrayPass, Taped
-from d5ray.frameworks.arrays.library import ArrayModule
+from d5ray.frameworks.arrays.library import ArrayModule, NumPy
 from d5ray.frameworks.arrays.steps import SeededGenerator
 from d5ray.frameworks.cupy.library import CuPy
 from d5ray.frameworks.numpy import check_device
-from d5ray.frameworks.numpy.library import NumPy
 from d5ray.kits.parallel.stages.piece_executor import Array, Arrays, PieceExecutor, Run
 from d5ray.networks.device import Device
 from d5ray.networks.executors.array_library import Region, Tensors

@@ -6,7 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
-from d5ray.frameworks.numpy.library import NumPy
+from d5ray.frameworks.arrays.library import NumPy
 from d5ray.frameworks.tensorflow.library import TensorFlow, use_threads
 from d5ray.frameworks.tensorflow.nodes import specification
 from d5ray.kits.parallel.executors.tensorflow_halves import Halves, computed, held_in
