@@ -1,7 +1,8 @@
 """The first values of a network by name, in every framework: those that PyTorch gives with the same seed"""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -107,17 +108,24 @@ def _made(model: Any, options: dict[str, Any], seed: int) -> Any:
         return model
     if not callable(model):
         return model  # which no framework knows
-    import torch  # noqa: PLC0415 - beside other frameworks
+    from d5ray.frameworks.torch import build  # noqa: PLC0415 - imports torch
 
-    before = torch.get_rng_state()
+    with build.drawing_from(seed), drawing_from(seed):
+        return model(**options)
+
+
+@contextmanager
+def drawing_from(seed: int) -> Iterator[None]:
+    """A block whose random numbers of Python and NumPy follow from a seed; both go on afterwards as before.
+
+    From Python's, initializers of Keras without a seed take theirs.
+    """
     of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - what models may use
     try:
-        torch.manual_seed(seed)
-        random.seed(seed)  # from which initializers of Keras take theirs
+        random.seed(seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002
-        return model(**options)
+        yield
     finally:
-        torch.set_rng_state(before)
         random.setstate(of_python)
         np.random.set_state(of_numpy)  # noqa: NPY002
 

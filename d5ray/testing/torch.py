@@ -135,9 +135,9 @@ def _by_torch(
     """The tensors of the first replica where PyTorch takes the agents' steps."""
     import torch  # noqa: PLC0415 - when it is asked for
 
+    from d5ray.frameworks.torch.library import array_of, tensor_of  # noqa: PLC0415
     from d5ray.frameworks.torch.model_calls import called  # noqa: PLC0415
     from d5ray.frameworks.torch.modes import begin_training  # noqa: PLC0415
-    from d5ray.frameworks.torch.tensors import array_of, tensor_of  # noqa: PLC0415
 
     modules, losses, rules = [], [], []
     for module, loss in replicas:

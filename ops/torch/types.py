@@ -87,7 +87,10 @@ def tensor_of(array: np.ndarray[Any, Any]) -> Tensor:
 
 
 def array_of(tensor: Tensor, kind: "np.dtype[Any] | None" = None) -> np.ndarray[Any, Any]:
-    """A NumPy array of a tensor's values, in host memory; kind: the type that the tensor may only hold."""
+    """A NumPy array over a tensor's memory, or over a copy of it where that is on a device.
+
+    kind: the type in the network, of which the tensor may only hold the numbers.
+    """
     tensor = tensor.detach().cpu()
     if tensor.dtype in _BITS:
         bits, name = _BITS[tensor.dtype]

@@ -1,15 +1,13 @@
 """Models of Keras that agents train: made alike in every process, and loaded with tensors by name"""
 
-import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-import numpy as np
-
 from d5ray.checks import shown
 from d5ray.errors import ConfigurationError
+from d5ray.frameworks.initial_values import drawing_from
 from d5ray.networks.loading import check_tensors
 from d5ray.ops.tensorflow.library import tf
 
@@ -127,7 +125,7 @@ def _check_policy(model: Any, precision: str) -> None:
 def _seeded(make: Callable[[], Any], seed: int, policy: str) -> Any:
     """What a function makes in a thread of its own, since Keras counts its layers' names by thread.
 
-    Initializers of Keras without a seed take one from Python's generator, those of TensorFlow from its own.
+    Initializers of TensorFlow take what they draw from its own generator; see `drawing_from` for Keras's.
     """
     found: list[Any] = []
     errors: list[BaseException] = []
@@ -139,17 +137,10 @@ def _seeded(make: Callable[[], Any], seed: int, policy: str) -> Any:
         except BaseException as error:
             errors.append(error)
 
-    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - what models may use
-    try:
-        random.seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002
-        with _tensorflow_seeded(seed):
-            thread = threading.Thread(target=run, name="model")
-            thread.start()
-            thread.join()
-    finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)  # noqa: NPY002
+    with drawing_from(seed), _tensorflow_seeded(seed):
+        thread = threading.Thread(target=run, name="model")
+        thread.start()
+        thread.join()
     if errors:
         raise errors[0]
     return found[0]

@@ -177,7 +177,7 @@ def onnx_model_of(module: Any, sample_shape: Shape) -> Any:
 
 def save_tensors(tensors: Mapping[str, Any], path: "PathLike[str]") -> None:
     """Write arrays as PyTorch's tensors by name, for `torch.load`."""
-    from d5ray.frameworks.torch.tensors import save  # noqa: PLC0415 - imports torch
+    from d5ray.frameworks.torch.library import save  # noqa: PLC0415 - imports torch
 
     save(tensors, path)
 

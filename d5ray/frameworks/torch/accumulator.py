@@ -7,7 +7,7 @@ from typing import final
 import numpy as np
 import torch
 
-from d5ray.frameworks.torch.tensors import array_of
+from d5ray.frameworks.torch.library import array_of
 from d5ray.networks.microbatch.accumulator import Accumulator, Array
 
 

@@ -12,7 +12,7 @@ from d5ray.errors import ConfigurationError
 from d5ray.frameworks.executor_options import AS_IT_IS, ExecutorOptions
 from d5ray.frameworks.torch.copying import copied, parts_of
 from d5ray.frameworks.torch.executor import TorchExecutor
-from d5ray.frameworks.torch.library import chosen
+from d5ray.frameworks.torch.library import chosen, tensor_of
 from d5ray.frameworks.torch.modes import begin_training
 from d5ray.frameworks.torch.modules import (
     CausalAttention,
@@ -28,7 +28,6 @@ from d5ray.frameworks.torch.modules import (
 from d5ray.frameworks.torch.network_module import NetworkModule
 from d5ray.frameworks.torch.precision import PassPrecision
 from d5ray.frameworks.torch.recomputing import recompute
-from d5ray.frameworks.torch.tensors import tensor_of
 from d5ray.frameworks.torch.trial import ModuleTrial
 from d5ray.networks.device import Device
 from d5ray.networks.executors.labelled_network import check_one_of_each

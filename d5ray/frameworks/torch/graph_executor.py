@@ -9,9 +9,8 @@ import torch
 
 from d5ray.frameworks.torch.accumulator import TorchAccumulator
 from d5ray.frameworks.torch.graph import Code, code_of, graph
-from d5ray.frameworks.torch.library import Torch, chosen
+from d5ray.frameworks.torch.library import Torch, array_of, chosen, plain_tensor_of, tensor_of
 from d5ray.frameworks.torch.network_module import NetworkTensors
-from d5ray.frameworks.torch.tensors import array_of, plain_tensor_of, tensor_of
 from d5ray.networks.device import CPUDevice, Device
 from d5ray.networks.events.event import GraphEvent
 from d5ray.networks.events.observer import Observer

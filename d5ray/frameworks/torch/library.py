@@ -1,15 +1,18 @@
-"""PyTorch as an array library, on one device"""
+"""PyTorch as an array library, on one device; and tensors of arrays"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 import torch
 
 from d5ray.errors import ConfigurationError
-from d5ray.frameworks.torch.tensors import array_of, tensor_of
 from d5ray.networks.device import BestDevice, Device
 from d5ray.networks.executors.array_library import ArrayLibrary, HostArray, Region, Tensors, allocated_bytes
+from d5ray.ops.torch import types
+from d5ray.ops.torch.types import array_of as array_of
 
 
 @final
@@ -82,3 +85,22 @@ def chosen(device: Device) -> torch.device:
             "build of torch on a machine with a GPU"
         )
     return torch.device(str(device))
+
+
+def tensor_of(array: HostArray) -> torch.Tensor:
+    """A tensor over the memory of an array, or over a copy of it where it must not be written."""
+    return types.tensor_of(array if array.flags.writeable else array.copy())
+
+
+def plain_tensor_of(array: HostArray) -> torch.Tensor:
+    """A tensor over an array of a type that PyTorch shares with NumPy; asking for the type takes longer."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def save(tensors: Mapping[str, HostArray], path: PathLike[str]) -> None:
+    """Write arrays as tensors by name, for `torch.load`."""
+    try:
+        with Path(path).open("wb") as file:
+            torch.save({name: tensor_of(np.array(each)) for name, each in tensors.items()}, file)
+    except RuntimeError as error:
+        raise (error.__context__ if isinstance(error.__context__, OSError) else error) from None

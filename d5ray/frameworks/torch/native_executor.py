@@ -8,9 +8,8 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from d5ray.frameworks.torch.library import Torch, chosen
+from d5ray.frameworks.torch.library import Torch, chosen, tensor_of
 from d5ray.frameworks.torch.model_calls import mean_and_weight
-from d5ray.frameworks.torch.tensors import tensor_of
 from d5ray.networks.device import Device
 from d5ray.networks.events.event import GraphEvent
 from d5ray.networks.executors.graph_executor import Array, Arrays, check_one_number

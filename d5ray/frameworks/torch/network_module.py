@@ -10,7 +10,7 @@ import torch
 from torch import fx, nn
 
 from d5ray.frameworks.torch.graph import code_of, graph
-from d5ray.frameworks.torch.tensors import array_of, tensor_of
+from d5ray.frameworks.torch.library import array_of, tensor_of
 from d5ray.networks.executors.plan import plan
 from d5ray.networks.network import Network
 

@@ -1,6 +1,6 @@
 """Costs of a network's operators: seconds and bytes, measured here, or counted"""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import final
@@ -90,14 +90,12 @@ def counted_costs(network: Network, batch: int = 1) -> NetworkCosts:
     """
     check_kind("network", network, Network, "a Network, such as Network.from_onnx(path)")
     check_count("batch", batch, 1)
-    known = {name: _closed(each, batch) for name, each in network.descriptors.items()}
     seconds, kept, flops = {}, {}, {}
-    for node in network.nodes:
-        given, made = (tuple(known.get(name) for name in names) for names in (node.inputs, node.outputs))
-        cost = _counted(replace(network.site(node), inputs=given, outputs=made))
-        seconds[node.name] = max(cost.flops / FLOPS, cost.bytes / BANDWIDTH)
-        flops[node.name] = cost.flops
-        kept[node.name] = sum(each.bytes for each in made if each is not None and is_floating(each.dtype))
+    for at in _sites(network, batch):
+        cost, name = _counted(at), at.node.name
+        seconds[name] = max(cost.flops / FLOPS, cost.bytes / BANDWIDTH)
+        flops[name] = cost.flops
+        kept[name] = sum(each.bytes for each in at.outputs if each is not None and is_floating(each.dtype))
     return NetworkCosts(seconds, flops, kept, tensor_bytes(network, batch), measured=False)
 
 
@@ -106,18 +104,12 @@ def pass_flops(network: Network, batch: int, *, training: bool) -> int:
 
     batch: stands for every open size.
     """
-    known = {name: _closed(each, batch) for name, each in network.descriptors.items()}
-    total = 0
-    for node in network.nodes:
-        given, made = (tuple(known.get(name) for name in names) for names in (node.inputs, node.outputs))
-        context = replace(network.site(node), inputs=given, outputs=made)
-        for count in (forward_cost, backward_cost) if training else (forward_cost,):
-            try:
-                cost = count(context)
-            except ConfigurationError:  # an unknown shape, or an operator of one's own
-                return 0
-            total += 0 if cost is None else cost.flops
-    return total
+    counts = (forward_cost, backward_cost) if training else (forward_cost,)
+    try:
+        costs = [count(at) for at in _sites(network, batch) for count in counts]
+    except ConfigurationError:  # an unknown shape, or an operator of one's own
+        return 0
+    return sum(cost.flops for cost in costs if cost is not None)
 
 
 def tensor_bytes(network: Network, batch: int) -> dict[str, int]:
@@ -127,6 +119,14 @@ def tensor_bytes(network: Network, batch: int) -> dict[str, int]:
         name: _closed(network.descriptors[name], batch) for name in outputs if name in network.descriptors
     }
     return {name: each.bytes for name, each in known.items() if each is not None}
+
+
+def _sites(network: Network, batch: int) -> Iterator[NodeContext]:
+    """The contexts of the nodes, with the batch for open sizes."""
+    known = {name: _closed(each, batch) for name, each in network.descriptors.items()}
+    for node in network.nodes:
+        given, made = (tuple(known.get(name) for name in names) for names in (node.inputs, node.outputs))
+        yield replace(network.site(node), inputs=given, outputs=made)
 
 
 def _counted(context: NodeContext) -> NodeCost:

@@ -189,23 +189,23 @@ class GraphExecutor(ABC):
         return run
 
     def _checked_run(self, loss: str | None, inputs: Arrays) -> Run:
-        network = self.network
+        network, known = self.network, self.network.inputs
         if not isinstance(inputs, Mapping):
             raise ConfigurationError(
                 f"inputs is a {type(inputs).__name__}: give a dictionary of NumPy arrays by the names of the "
-                f"network's inputs, {', '.join(map(repr, network.inputs))}"
+                f"network's inputs, {', '.join(map(repr, known))}"
             )
-        given_inputs.check_names(network, inputs)
+        given_inputs.check_names(known, inputs)
         wanted = computable(network, inputs)
         if loss is not None:
             check_loss(network, loss)
-            given_inputs.check_complete(network, inputs, needs_of(network, [loss]), f"the loss {loss!r}")
+            given_inputs.check_complete(known, inputs, needs_of(network, [loss]), f"the loss {loss!r}")
             wanted = tuple(dict.fromkeys((*wanted, loss)))
         elif not wanted:
             first = next(iter(network.outputs), None)
             if first is None:
                 raise ConfigurationError("the network has no outputs: give it one with add_output")
-            given_inputs.check_complete(network, inputs, needs_of(network, [first]), f"the output {first!r}")
+            given_inputs.check_complete(known, inputs, needs_of(network, [first]), f"the output {first!r}")
         given_inputs.check_values(network, inputs)
         if (loss, wanted) not in self._runs:
             self._runs[loss, wanted] = self._built(loss, wanted)

@@ -1,6 +1,6 @@
 """The inputs that a user gives a network: checked against what it takes before anything runs"""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from d5ray.networks.network import Network
 
 Array = np.ndarray[Any, Any]
+Inputs = Mapping[str, TensorDescriptor | None]  # by name; None where the type and shape are not known
 Kind = tuple[str, tuple[int, ...]]  # the name of the type of its elements, and its shape
 
 
@@ -36,23 +37,20 @@ def open_sizes(
     return found
 
 
-def check_names(network: "Network", given: Mapping[str, object]) -> None:
-    """Raise `ConfigurationError` for an input that the network has not."""
+def check_names(known: Inputs, given: Mapping[str, object], of: str = "network") -> None:
+    """Raise `ConfigurationError` for an input that the network, or whatever it is of, has not."""
     for name in given:
-        if name not in network.inputs:
+        if name not in known:
             raise ConfigurationError(
-                f"the network has no input {name!r}: {nearest(name, network.inputs)}; it takes "
-                f"{_listed(network.inputs)}"
+                f"the {of} has no input {name!r}: {nearest(name, known)}; it takes {_listed(known)}"
             )
 
 
-def check_complete(
-    network: "Network", given: Mapping[str, object], needed: tuple[str, ...], what: str
-) -> None:
+def check_complete(known: Inputs, given: Mapping[str, object], needed: Iterable[str], what: str) -> None:
     """Raise `ConfigurationError` where an input is missing that `what` needs."""
     missing = [name for name in needed if name not in given]
     if missing:
-        listed = _listed({name: network.inputs[name] for name in missing})
+        listed = _listed({name: known[name] for name in missing})
         found = ", ".join(map(repr, given)) or "none"
         raise ConfigurationError(f"{what} needs the input {listed}: the inputs given are {found}")
 
@@ -62,13 +60,19 @@ def check_values(network: "Network", given: Mapping[str, Array]) -> None:
 
     Where shapes share the name of an open size, such as "batch", the arrays must agree on it.
     """
+    check_arrays(network.inputs, given)
+    check_kinds(network, {name: (str(value.dtype), value.shape) for name, value in given.items()})
+
+
+def check_arrays(known: Inputs, given: Mapping[str, object]) -> None:
+    """Raise `ConfigurationError` for a value that is no array."""
     for name, value in given.items():
         if not isinstance(value, np.ndarray):
+            expected = "" if known[name] is None else f" {known[name]}"
             raise ConfigurationError(
-                f"the input {name!r} is a {type(value).__name__}, expected a NumPy array "
-                f"{network.inputs[name]}: convert it with numpy.asarray"
+                f"the input {name!r} is a {type(value).__name__}, expected a NumPy array{expected}: convert "
+                "it with numpy.asarray"
             )
-    check_kinds(network, {name: (str(value.dtype), value.shape) for name, value in given.items()})
 
 
 def check_kinds(network: "Network", given: Mapping[str, Kind]) -> None:
@@ -108,5 +112,6 @@ def _check_kind(name: str, kind: Kind, expected: TensorDescriptor, sizes: dict[s
                 )
 
 
-def _listed(inputs: Mapping[str, TensorDescriptor]) -> str:
-    return ", ".join(f"{name!r} ({descriptor})" for name, descriptor in inputs.items()) or "none"
+def _listed(known: Inputs) -> str:
+    each = (f"{name!r}" if kind is None else f"{name!r} ({kind})" for name, kind in known.items())
+    return ", ".join(each) or "none"

@@ -11,6 +11,7 @@ from d5ray.networks.events.event import GraphEvent
 from d5ray.networks.events.observer import Observer, checked
 from d5ray.networks.executors.array_library import ArrayLibrary
 from d5ray.networks.executors.graph_executor import Array, Arrays, announced
+from d5ray.networks.executors.inputs import check_arrays, check_complete, check_names
 from d5ray.operators.loss import Loss
 
 LABELS, LOSS, OUTPUT = "labels", "loss", "output"
@@ -120,23 +121,10 @@ class NativeExecutor(ABC):
         return (run if observer is None else announced(run, observer, loss is not None))(inputs)
 
     def _check(self, inputs: Arrays, needed: Sequence[str]) -> None:
-        known = (*self.inputs, LABELS)
-        for name, value in inputs.items():
-            if name not in known:
-                raise ConfigurationError(
-                    f"the model has no input {name!r}: {nearest(name, known)}; it takes {', '.join(known)}"
-                )
-            if not isinstance(value, np.ndarray):
-                raise ConfigurationError(
-                    f"the input {name!r} is a {type(value).__name__}, expected a NumPy array: convert it "
-                    "with numpy.asarray"
-                )
-        missing = [name for name in needed if name not in inputs]
-        if missing:
-            raise ConfigurationError(
-                f"the model needs the input {', '.join(map(repr, missing))}: the inputs given are "
-                f"{', '.join(map(repr, inputs)) or 'none'}"
-            )
+        known = dict.fromkeys((*self.inputs, LABELS))
+        check_names(known, inputs, of="model")
+        check_arrays(known, inputs)
+        check_complete(known, inputs, needed, "the model")
 
 
 def named_outputs(found: Any, is_tensor: Any) -> dict[str, Any]:
