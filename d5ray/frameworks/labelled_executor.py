@@ -46,12 +46,15 @@ class LabelledExecutor(Executor):
         self._hold(FlatBuffers(trained, network.state_values, library, self._type))
 
     def inference(self, inputs: Array) -> Array:
-        found = self.inner.inference({self.labelled.inputs: self._input(inputs)})
-        return found[self.labelled.scores]
+        given = {self.labelled.inputs: inputs.astype(self._type, copy=False)}
+        return self.inner.inference(given)[self.labelled.scores]
 
     def inference_and_backprop(self, inputs: Array, labels: Array, on_ready: OnReady | None = None) -> float:
         own = self.labelled
-        given = {own.inputs: self._input(inputs), own.labels: _of_type(labels, self._label_type)}
+        given = {
+            own.inputs: inputs.astype(self._type, copy=False),
+            own.labels: labels.astype(self._label_type, copy=False),
+        }
         forward, backward = self.inner.forward_ns, self.inner.backward_ns
         if on_ready is None:
             outputs = self.inner.inference_and_backprop(given, own.loss)
@@ -96,9 +99,6 @@ class LabelledExecutor(Executor):
         flat = self._flat
         self.inner.bind(flat.parameter_views, flat.gradient_views, flat.state_views)
 
-    def _input(self, inputs: Array) -> Array:
-        return _of_type(inputs, self._type)
-
 
 def labelled_executor(
     make: "Callable[[Network], Bindable]",
@@ -131,7 +131,3 @@ def labelled_executor(
         ) from error
     loss.check(output.shape, classes)
     return made
-
-
-def _of_type(array: Array, kind: Any) -> Array:
-    return array if array.dtype == kind else array.astype(kind)

@@ -93,7 +93,9 @@ class TensorFlowGraphExecutor(GraphExecutor):
             names = tuple(name for name in self._trained if name in reached)
             traced = self._training_of(made, own, loss, names, held)
         if observer is None:
-            traced = tf.function(traced, input_signature=self._signature(made, held), autograph=False)
+            known = {**self.network.descriptors, **self.network.inputs}
+            signature = [specification(known[name]) for name in (*made.inputs, *held)]
+            traced = tf.function(traced, input_signature=signature, autograph=False)
             with tf.device(self._where):
                 traced = traced.get_concrete_function()
         wanted, given, count = made.wanted, made.inputs, len(made.wanted)
@@ -180,12 +182,6 @@ class TensorFlowGraphExecutor(GraphExecutor):
         known = self.network.descriptors.get(name)
         found: Array = value.numpy()
         return found.astype(known.dtype) if known is not None and known.dtype.name in HOLDERS else found
-
-    def _signature(self, made: Plan, held: tuple[str, ...]) -> list[Any]:
-        known = self.network.descriptors
-        return [specification(self.network.inputs[name]) for name in made.inputs] + [
-            specification(known[each]) for each in held
-        ]
 
     def _give_bound(self, state: Mapping[str, Tensor]) -> None:
         for name, array in self._bound_gradients.items():
