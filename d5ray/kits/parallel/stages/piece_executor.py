@@ -1,7 +1,7 @@
 """PieceExecutor: computes the pieces of a network that one stage holds, forwards and backwards"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, final
@@ -122,7 +122,8 @@ class PieceExecutor(FlatExecutor, ABC):
         outputs, kept = self._passed(chunk, micro, inputs, replacing=True)
         self._count(kept.size)
         if self.recompute:
-            only = SavedTape(dict(inputs), self._size_of(map(self.library.region_of, inputs.values())))
+            regions = map(self.library.region_of, inputs.values())
+            only = SavedTape(dict(inputs), kept_size(regions, self._own_memory))
             self._count(only.size - kept.size)
             kept = only
         self._kept[chunk, micro] = kept
@@ -198,6 +199,12 @@ class PieceExecutor(FlatExecutor, ABC):
         """The flat buffers of these; kind: the type where there are no parameters."""
         return FlatBuffers(parameters, state, self.library, kind)
 
+    def _hold(self, holder: FlatBuffers | FlatExecutor) -> None:
+        super()._hold(holder)
+        own = (self.parameters, self.buffers, *self._constants.values())
+        # Allocations that are not kept for backward passes: parameters, state and constants.
+        self._own_memory = frozenset(self.library.region_of(each).allocation for each in own)
+
     def _begin_pass(self) -> None:
         """Let the gradients be zero."""
         self.gradients[...] = 0
@@ -236,7 +243,7 @@ class PieceExecutor(FlatExecutor, ABC):
         self.seeds.begin(micro)
         outputs, tape, regions = self._run(chunk, inputs, replacing=replacing, counted=counted)
         if counted:
-            self._sizes[signature] = self._size_of(regions)
+            self._sizes[signature] = kept_size(regions, self._own_memory)
         return outputs, SavedTape(tape, self._sizes[signature])
 
     def _code(self, chunk: int, *, replacing: bool = True) -> Any:
@@ -244,12 +251,6 @@ class PieceExecutor(FlatExecutor, ABC):
         if (chunk, replacing) not in self._training:
             self._training[chunk, replacing] = self._build(chunk, replacing=replacing)
         return self._training[chunk, replacing]
-
-    def _size_of(self, regions: Iterable[Region]) -> int:
-        """The bytes of this memory, each block once, without parameters, constants and state."""
-        own = (self.parameters, self.buffers, *self._constants.values())
-        apart: set[Hashable] = {self.library.region_of(each).allocation for each in own}
-        return kept_size(regions, apart)
 
     def _count(self, size: int) -> None:
         self.kept_bytes += size
