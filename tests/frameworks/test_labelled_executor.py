@@ -134,7 +134,7 @@ def test_networks_that_agents_cannot_train_are_refused(framework: str) -> None:
 
 @every_framework
 def test_gradients_in_float64_agree_to_its_rounding(framework: str) -> None:
-    """With those of PyTorch's own modules, of a network with convolutions and BatchNorm."""
+    """As do running means, with those of PyTorch's own modules: convolutions and BatchNorm."""
     executor, reference = made(framework, "resnet8", "float64"), made("torch", "resnet8", "float64")
     ((inputs, labels),) = batches(1)
     loss = reference.inference_and_backprop(inputs, labels)
@@ -144,6 +144,12 @@ def test_gradients_in_float64_agree_to_its_rounding(framework: str) -> None:
         gradient.dtype == numbers(executor.buffers).dtype == numbers(executor.parameters).dtype == "float64"
     )
     np.testing.assert_allclose(gradient, numbers(reference.gradients), rtol=0, atol=1e-10)
+    state, expected = executor.named_state(), reference.named_state()
+    means = [name for name in state if name.endswith("running_mean")]
+    assert len(means) == 9
+    for name in means:
+        assert expected[name].any()
+        np.testing.assert_allclose(state[name], expected[name], rtol=1e-6)  # ONNX's momentum is in float32
 
 
 @pytest.mark.parametrize("framework", ["torch", "numpy", pytest.param("tensorflow", marks=pytest.mark.full)])

@@ -8,7 +8,7 @@ from d5ray.kits.parallel.stages.balanced import Balanced
 from d5ray.kits.parallel.stages.cut import Cut
 from d5ray.kits.parallel.stages.cutting import pieces
 from d5ray.operators.tensors.tensor_descriptor import TensorDescriptor
-from tests.frameworks.small_networks import FRAMEWORKS, case
+from tests.frameworks.small_networks import FRAMEWORKS, case, error, executor
 from tests.kits.parallel.chained import Chain, chain, check_same, divided, place, tied_network, uncut
 
 every_framework = pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -51,6 +51,7 @@ def test_kept_bytes_are_those_of_the_schedule(framework: str) -> None:
 
     one = peaks(False, 1)
     assert all(one)
+    assert sum(one) < sum(value.nbytes for value in made.network.parameters.values())  # which do not count
     assert peaks(False, 3) == [3 * each for each in one]
     assert peaks(False, 2) == [2 * each for each in one]
     known = [piece.network.inputs.values() for piece in pieces(made.network, Balanced(2))]
@@ -61,6 +62,15 @@ def test_kept_bytes_are_those_of_the_schedule(framework: str) -> None:
     assert inputs[0] == 2 * 64 * 8
     assert peaks(True, 3) == [2 * own + full for own, full in zip(inputs, one, strict=True)]
     assert peaks(True, 1) == one
+
+
+@every_framework
+def test_an_evaluation_takes_running_statistics(framework: str) -> None:
+    """Those of the batch are for training: the pieces give the scores of the network uncut."""
+    made = case("resnet8", "float64")
+    scores = executor(framework, made.network).inference({"input": made.inputs})["output"]
+    found = chain(framework, made.network, Balanced(2)).inference({"input": made.inputs})["output"]
+    assert error(found, scores) < 1e-10
 
 
 @quick_frameworks
