@@ -7,9 +7,11 @@ named with its first error, and a suite with more than three of them is red. Wha
 
 import argparse
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +26,7 @@ from tests.suites.rooms import NO_TESTS, Pool, Room, rooms
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / "build" / "tests"
 THREADS = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS")}  # of two processes
+MEMORY, LEAST_BYTES = Path("/dev/shm"), 4 << 30  # where tests have their folders if so much is free there
 MOST_AGAIN = 20  # more than these do not fail by chance, and one by one they may take hours
 
 ROOMS = rooms(REPOSITORY)
@@ -31,6 +34,7 @@ ROOMS = rooms(REPOSITORY)
 NUMERIC = (
     Room(("tests/ops",)),
     *(room for room in ROOMS if room.name.startswith("tests/frameworks")),
+    Room(("tests/frameworks/test_onnx_models.py",)),
     Room((
         "tests/test_simulator.py",
         "tests/training/optimizers/test_every_rule.py",
@@ -68,7 +72,6 @@ class Suite:
 SHORT = ("-m", "not slow and not full")
 # Older Rays leave files and processes to the garbage collector, which is no mistake of what runs on them.
 LEFT_OPEN = ("-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning")
-ON_RAY = (Room(("tests/actors/group",)), Room(("tests/actors",), ("tests/actors/group",)))
 SUITES = {
     "test": Suite(SHORT),
     "test-core": Suite(SHORT).part("core"),
@@ -76,7 +79,9 @@ SUITES = {
     "test-full": Suite(("-m", "full and not slow")),
     "test-older-avx2": Suite((*SHORT, "--every-case"), NUMERIC, kernels="avx2"),
     "test-older-sse4": Suite((*SHORT, "--every-case"), NUMERIC, kernels="sse4"),
-    "test-ray": Suite((*SHORT, *LEFT_OPEN), (*ON_RAY, Room(("tests/kits/laboratory/test_tune.py",)))),
+    "test-ray": Suite(
+        (*SHORT, *LEFT_OPEN), (Room(("tests/actors",)), Room(("tests/kits/laboratory/test_tune.py",)))
+    ),
     "test-slow": Suite(("-m", "slow")),
 }
 
@@ -105,8 +110,8 @@ def run(name: str, suite: Suite, at: str, resume: bool, folder: Path) -> int:
     environment, codes = suite.environment(), [NO_TESTS]
     command = suite.pytest(f"--record={record}", f"--leave-out={leave_out}")
     for part in ("core", "kits"):
-        with _timed(record, part):
-            pool = Pool(command, environment, suite.folder, folder / name)
+        with _timed(record, part), _in_memory(suite) as places:
+            pool = Pool(command, environment | places, suite.folder, folder / name)
             codes += pool.run(suite.part(part).rooms).values()
     with _timed(record, "again"):
         failed = Outcomes.read(record).failed()
@@ -121,6 +126,19 @@ def run(name: str, suite: Suite, at: str, resume: bool, folder: Path) -> int:
                 subprocess.run(command, cwd=suite.folder, env=environment, check=False)
     unfinished = [code for code in codes if code not in (0, 1, NO_TESTS)]
     return report(name, at, unfinished, Outcomes.read(record), Outcomes.read(again), folder)
+
+
+@contextmanager
+def _in_memory(suite: Suite) -> Iterator[dict[str, str]]:
+    """The variable by which short tests have their folders in memory, since a run syncs a dozen files.
+
+    Not the long ones, some of which hide or fill this memory. What has failed runs again on the disk.
+    """
+    if suite.selection[:2] != SHORT or not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < LEAST_BYTES:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="tests-", dir=MEMORY, ignore_cleanup_errors=True) as folder:
+        yield {"PYTEST_DEBUG_TEMPROOT": folder}
 
 
 @contextmanager

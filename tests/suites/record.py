@@ -5,6 +5,8 @@ a test with its outcome, seconds and first error, or a process with the most mem
 by which it became so much. A test is noted as failed before it runs, so that one that ends its process is.
 """
 
+import atexit
+import gc
 import resource
 from collections import defaultdict
 from pathlib import Path
@@ -25,6 +27,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("record"):
         config.pluginmanager.register(Recorder(config), "recorder of outcomes")
+    gc.disable()  # a room imports a million objects that stay: to look through them takes a sixth of its time
+    atexit.register(gc.freeze)  # which is behind pytest's own last look
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+    gc.set_threshold(5000, 20, 50)
 
 
 @pytest.hookimpl(trylast=True)  # what marks say has been done

@@ -21,29 +21,29 @@ KITS = ("tests/kits", "tests/dashboards", "tests/gpu")  # whose rooms run behind
 # as far as it stays below 2 GB; what needs all frameworks at once, or whole networks, has its own.
 KINDS = {
     "ray": (
-        ("tests/actors/group",),
         ("tests/actors",),
         ("tests/kits/parallel/on_ray",),
         ("tests/commands", "tests/test_readme.py"),
-        ("tests/docs",),
-        ("tests/recipes",),
+        ("tests/docs", "tests/recipes"),
         ("tests/kits/laboratory",),
     ),
     "transports": (("tests/distributed/communicators",), ("tests/distributed",)),
     "": (  # what needs all frameworks at once, or whole networks, would grow beyond 2 GB together
-        ("tests/training/optimizers", "tests/training/datasets"),
-        ("tests/test_same_as_keras.py", "tests/test_same_as_torch.py", "tests/test_loss_weights.py"),
-        ("tests/frameworks/test_onnx_models.py",),
+        ("tests/archive", "tests/training/optimizers", "tests/training/datasets"),
+        ("tests/test_same_as_keras.py", "tests/test_same_as_torch.py", "tests/test_loss_weights.py",
+         "tests/test_program_state.py", "tests/docs/test_glossary.py",
+         "tests/frameworks/test_onnx_models.py"),
         tuple(
             f"tests/frameworks/test_{what}.py"
             for what in ("jax_executor", "keras_executor", "native_optimizers")
         ),
+        ("tests/frameworks",),
         ("tests/agent", "tests/simulated", "tests/training"),
         ("tests/identity", "tests/metrics", "tests/mutants", "tests/suites", "tests/wrong_inputs"),
         ("tests/networks", "tests/operators"),
         ("tests/ops", "d5ray"),
     ),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,8 @@ class Pool:
 
         A process that a signal ends behind pytest's last line, as threads of Ray's do to some, has run all.
         """
-        text = self._output(room).read_text("utf-8", errors="replace").rstrip()
+        text = self._output(room).read_text("utf-8", errors="replace")
+        text = text.partition("\nnanobind: leaked")[0].rstrip()  # so are called objects behind the last look
         counts = re.findall(r"^=* ?((?:\d+ \w+,? ?)+)in [\d.]+s.*$", text, re.MULTILINE)
         if code not in (0, NO_TESTS):
             print(text[max(0, text.find("\n====")) :])  # noqa: T201
