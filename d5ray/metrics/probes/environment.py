@@ -5,7 +5,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 
@@ -21,6 +21,7 @@ FLAGS = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16", "asimd", "
 _CPUS = Path("/sys/devices/system/cpu")
 _NVIDIA = Path("/proc/driver/nvidia")
 _GIT_SECONDS = 5.0
+_version = cache(metadata.version)  # what is loaded stays so, and to read them takes 10 ms
 
 
 def capture(folder: Path | None = None) -> dict[str, str]:
@@ -60,7 +61,7 @@ def capture(folder: Path | None = None) -> dict[str, str]:
         "git_dirty": lambda: "yes" if _git(folder, "status", "--porcelain") else "no",
     }
     known = {key: or_reason(fact) for key, fact in facts.items()}
-    known |= {f"package_{name}": or_reason(partial(metadata.version, name)) for name in PACKAGES}
+    known |= {f"package_{name}": or_reason(partial(_version, name)) for name in PACKAGES}
     return known | thread_settings()
 
 
