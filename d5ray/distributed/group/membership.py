@@ -135,7 +135,7 @@ class Membership:
     def explain(self, error: D5Error) -> D5Error:
         """The cause of a broken exchange: the news about who is gone or failed, else `error` itself."""
         with self._news:
-            while not self._news.wait_for(self._troubled, timeout=NEWS_SECONDS):
+            while not self._news.wait_for(lambda: self._troubled() or self._ended, timeout=NEWS_SECONDS):
                 if time.monotonic() > self._doubtful:
                     break
             return self._failure or (_left(self.left[0]) if self.left else error)
