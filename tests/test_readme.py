@@ -103,14 +103,19 @@ def test_what_a_command_sets_fits_its_recipe(page: Path, monkeypatch: pytest.Mon
             Recipe.of(module.FIXED, module.MUTABLE, module.METRICS, name=name, overrides=overrides).made()
 
 
+@pytest.mark.parametrize("how", ["simulate", pytest.param("launch", marks=pytest.mark.full)])
 def test_the_example_is_short_and_its_run_answers_the_query(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An own distributed optimizer, a script in a folder that is no package; then SQL on what it measured."""
+    """An own distributed optimizer, a script in a folder that is no package; then SQL on what it measured.
+
+    By actors, as it stands, and on the virtual clock, as the line below it says.
+    """
+    assert "`d5.simulate(experiment)` runs the same" in README
     code = README.partition("<!-- example -->\n```python\n")[2].partition("```")[0]
     assert len([line for line in code.splitlines() if line.strip()]) <= 20
     script = tmp_path / "mine.py"
-    script.write_text(code)
+    script.write_text(code.replace("d5.launch(", f"d5.{how}("))
     monkeypatch.setenv("D5RAY_HOME", str(tmp_path / "home"))
     assert float(python(script, cwd=tmp_path, seconds=120).out.splitlines()[-1]) > 0.9
     query = README.partition("<!-- query -->\n```\n")[2].partition("```")[0]
