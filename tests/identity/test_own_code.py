@@ -389,7 +389,7 @@ def dag(make: Callable[[Any], Any]) -> Any:
 
 def layers() -> Any:
     found: list[Any] = []
-    for _ in range(60):
+    for _ in range(40):
         found.append(Node(*found))
     return found[-1]
 

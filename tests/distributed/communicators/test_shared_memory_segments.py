@@ -205,6 +205,7 @@ def test_more_than_there_is_is_refused_on_all(groups: Former) -> None:
 
 SMALL_FOLDER = """
 import numpy as np
+from d5ray.distributed.communicators.shared_memory import segments
 from d5ray.errors import ConfigurationError
 from tests.distributed.forming import former, on_all
 
@@ -218,6 +219,7 @@ def work(member):
     except ConfigurationError as error:
         return f"{array[0]}: {error}"
 
+segments.ROOM_SECONDS = 0.2
 with former() as groups:
     print(*on_all(groups.form("shared_memory", 2), work), sep="\\n")
 """
@@ -231,12 +233,8 @@ def test_memory_that_is_refused_later_fails_the_group_and_kills_nobody() -> None
         pytest.skip("this machine gives a test no folder of its own")
     done = subprocess.run(
         [*unshared, f'{mount}; exec "$0" -c "$1"', sys.executable, SMALL_FOLDER],
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        timeout=patience(60),
-        check=False,
-    )
+        capture_output=True, text=True, cwd=REPOSITORY, timeout=patience(60), check=False,
+    )  # fmt: skip
     texts = done.stdout.splitlines()
     assert len(texts) == 2, done.stderr
     for text in texts:
