@@ -151,7 +151,7 @@ def test_a_state_dict_is_the_modules_own(run: d5.Run) -> None:
     assert not torch.equal(found["norm.running_mean"], own["norm.running_mean"])
 
 
-@pytest.mark.parametrize("executor", ["torch", "numpy", "tensorflow"])
+@pytest.mark.parametrize("executor", ["torch", "numpy", pytest.param("tensorflow", marks=pytest.mark.full)])
 def test_a_network_by_name_comes_out_under_every_framework(executor: str, tmp_path: Path) -> None:
     """A resnet with BatchNorm: the ONNX file has the recorded accuracy in onnxruntime."""
     if executor == "tensorflow":
