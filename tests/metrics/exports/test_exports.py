@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,6 +28,12 @@ from tests.conftest import d5ray, python
 from tests.metrics.statistics.test_estimates import Row, row
 
 ODD = (1.0, math.nan, math.inf, -math.inf, None, 0.1, 0.1)
+
+
+@pytest.fixture(autouse=True)
+def stub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorBoard reads and writes over its own stub of TensorFlow, which takes seconds to import."""
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.notf", ModuleType("notf"))
 
 
 @pytest.fixture(scope="module")
