@@ -49,7 +49,7 @@ def _parts(file: Path, seconds: dict[str, float]) -> str:
     noted = [line.rpartition(" ") for line in file.read_text("utf-8").splitlines()] if file.exists() else []
     file.unlink(missing_ok=True)
     parts = [*((name, float(took)) for name, _, took in noted), *seconds.items()]
-    parts = [(name, took) for name, took in parts if took >= 0.5]
+    parts = [(name, took) for name, took in parts if took]
     total = sum(took for _, took in parts)
     return ", ".join(f"{name} {took:.0f} s" for name, took in parts) + f"; together {total / 60:.1f} min"
 
