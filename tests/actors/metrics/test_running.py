@@ -84,6 +84,7 @@ def test_another_process_of_the_cluster_asks_it(group: Any) -> None:
     assert json.loads(done.stdout.splitlines()[-1]) == medians(group)
 
 
+@pytest.mark.full  # the question takes half of the machine for seconds
 def test_a_question_does_not_hold_up_what_agents_send(group: Any) -> None:
     """Ten steps are trained and stored while a query takes seconds; then it is interrupted."""
     run, failed = d5.running(group.run_id), []
