@@ -128,6 +128,9 @@ class Recipe:
             raise ConfigurationError(
                 f"the recipe {self.name} lacks {', '.join(missing)}: set it in FIXED or MUTABLE"
             )
+        for key in values:
+            if (part := settings.owner(key)) in settings.COMPONENTS:
+                raise ConfigurationError(f"{key}: there is no {part!r} that takes it: give that too")
         made = self.job()(**gathered(self.job(), values), name=self.name)
         from d5ray.recipes.engine.parsing.measured import check_measured  # noqa: PLC0415 - imports the agents
 

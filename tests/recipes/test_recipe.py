@@ -107,6 +107,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [  # FIXED, MUTABLE, METRICS or overri
     ({"name__x": 1}, "no such key"),
     ({"optimizer": "SGD"}, "SGD does not take these arguments"),  # nor gets Momentum's
     ({"topology__agents": 3}, "there is no component 'topology'"),
+    ({"topology_kwargs": {"agents": 3}}, "there is no 'topology' that takes it"),
     ({"seed__x": 3}, "there is no component 'seed'"),
 ]
 

@@ -100,8 +100,10 @@ def values(groups: Groups) -> dict[str, Any]:
             )
         elif name in COMPONENTS:
             args, kwargs = whole.get(f"{name}_args", ()), whole.get(f"{name}_kwargs", {})
-            kind = COMPONENTS[name]
-            whole = {name: component(name, kind, own[name], args, kwargs, leaves)} if name in own else {}
+            if name in own:
+                whole = {name: component(name, COMPONENTS[name], own[name], args, kwargs, leaves)}
+            elif not (args or kwargs):
+                whole = {}
         made |= whole
     return made
 
