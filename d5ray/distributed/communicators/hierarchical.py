@@ -54,10 +54,14 @@ class Hierarchical(Communicator):
         self._peers = [members[self._position] for members in self._by_node if self._position < len(members)]
         self._watchdog = Watchdog(self.membership)
         everyone = list(range(self.size))
-        with self._naming(everyone):
-            self._local = self._part(WITHIN, f"node-{self._node}", self._here)
-            self._across = self._part(BETWEEN, f"position-{self._position}", self._peers)
-            self._everyone = self._part(BETWEEN, "everyone", everyone)
+        try:
+            with self._naming(everyone):
+                self._local = self._part(WITHIN, f"node-{self._node}", self._here)
+                self._across = self._part(BETWEEN, f"position-{self._position}", self._peers)
+                self._everyone = self._part(BETWEEN, "everyone", everyone)
+        except BaseException:
+            self._close()
+            raise
         self.membership.on_failure(self._close_parts)  # the parts hear nothing of the whole group's failure
 
     def allocate(self, elements: int, dtype: str) -> np.ndarray[Any, Any]:

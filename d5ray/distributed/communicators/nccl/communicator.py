@@ -43,8 +43,8 @@ class NCCL(Communicator):
         self._watchdog = Watchdog(self.membership)  # NCCL's own wait asks `check`
         self.membership.waits = self.told_waits
         self._agreed: set[Signature] = set()
-        self.membership.gather("ready", b"")
         try:
+            self.membership.gather("ready", b"")
             self._nccl = NcclGroup(
                 self.rank,
                 self.size,
