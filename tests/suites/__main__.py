@@ -34,7 +34,6 @@ ROOMS = rooms(REPOSITORY)
 NUMERIC = (
     Room(("tests/ops",)),
     *(room for room in ROOMS if room.name.startswith("tests/frameworks")),
-    Room(("tests/frameworks/test_onnx_models.py",)),
     Room((
         "tests/test_simulator.py",
         "tests/training/optimizers/test_every_rule.py",

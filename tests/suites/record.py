@@ -34,7 +34,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
-    gc.set_threshold(5000, 20, 50)
 
 
 @pytest.hookimpl(trylast=True)  # what marks say has been done

@@ -29,10 +29,11 @@ KINDS = {
     ),
     "transports": (("tests/distributed/communicators",), ("tests/distributed",)),
     "": (  # what needs all frameworks at once, or whole networks, would grow beyond 2 GB together
-        ("tests/archive", "tests/training/optimizers", "tests/training/datasets"),
+        ("tests/archive",),
+        ("tests/training/optimizers", "tests/training/datasets"),
         ("tests/test_same_as_keras.py", "tests/test_same_as_torch.py", "tests/test_loss_weights.py",
-         "tests/test_program_state.py", "tests/docs/test_glossary.py",
-         "tests/frameworks/test_onnx_models.py"),
+         "tests/test_program_state.py", "tests/docs/test_glossary.py"),
+        ("tests/frameworks/test_onnx_models.py",),
         tuple(
             f"tests/frameworks/test_{what}.py"
             for what in ("jax_executor", "keras_executor", "native_optimizers")
