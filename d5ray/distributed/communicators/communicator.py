@@ -343,6 +343,7 @@ class Communicator(Backend):
         for part in self._within:
             left += part.leave()
         self._close()
+        self._whole = None  # no circle, which would keep shared memory until somebody looks for garbage
         return left
 
     # --------------------------------------------------------------------------------------------------

@@ -212,7 +212,7 @@ class Membership:
                 self._ended = True
                 self._news.notify_all()  # another thread may wait for a value
             self._send(["leave"])
-            self.waits = self.own_waits  # what belongs to the group is nobody's any more
+            self.waits, self._listeners = self.own_waits, []  # what belongs to the group is nobody's any more
 
     # --------------------------------------------------------------------------------------------------
 

@@ -23,9 +23,10 @@ from d5ray.distributed.group.group import Group
 from d5ray.distributed.group.rendezvous import Rendezvous
 from d5ray.distributed.topologies.topology import Complete, Ring
 from d5ray.errors import ConfigurationError
+from tests.conftest import wait_until
 from tests.distributed.communicators.programs import perform, place, program
 from tests.distributed.elsewhere import elsewhere
-from tests.distributed.forming import Former, on_all
+from tests.distributed.forming import Former, former, on_all
 from tests.patience import patience
 
 Array = np.ndarray[Any, Any]
@@ -129,14 +130,28 @@ def test_subgroups_and_the_background_know_the_groups_allocations(groups: Former
     assert on_all(group, work) == [(2, 2.0, 2, 6.0), (2, 4.0, 2, 6.0)] * 2
 
 
+def mapped() -> int:
+    return Path("/proc/self/maps").read_text(encoding="utf-8").count("/d5ray-")
+
+
+@pytest.mark.parametrize("backend", ["shared_memory", "hierarchical"])
+def test_the_memory_of_a_group_goes_with_it(backend: str) -> None:
+    """At once, before somebody looks for garbage, since agents form groups anew after each death."""
+    before = mapped()
+    gc.disable()
+    try:
+        with former() as made:
+            assert made.form(backend, 4) and mapped() > before
+        del made
+        wait_until(lambda: mapped() == before, 5)
+    finally:
+        gc.enable()
+
+
 @pytest.mark.full
 def test_memory_goes_with_the_last_array_over_it(groups: Former) -> None:
     """A slice keeps an allocation alive; when it is gone the mapping is, and its address is forgotten."""
     group = groups.form("shared_memory", 2)
-
-    def mapped() -> int:
-        return Path("/proc/self/maps").read_text(encoding="utf-8").count("/d5ray-")
-
     gc.collect()
     before = mapped()
 

@@ -9,32 +9,18 @@ import networkx
 import numpy as np
 import pytest
 
+import d5ray.topologies as to
 from d5ray.distributed.topologies.curves import BezierCurve
 from d5ray.distributed.topologies.topology import Topology
-from d5ray.topologies import (
-    Bipartite,
-    Complete,
-    Custom,
-    DirectedRing,
-    Exponential,
-    Hypercube,
-    OnePeerExponential,
-    RandomRegular,
-    Ring,
-    Star,
-    TimeVarying,
-    Torus,
-    Tree,
-    Uniform,
-)
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVERY: list[Topology] = [
-    Complete(1), Complete(2), Complete(6), Ring(8), Ring(50), Torus(3, 4), Torus(1, 5), Torus(8, 8), Star(2),
-    Star(9, center=3), Tree(12), Tree(33), Tree(6, branching=1), Hypercube(8), Hypercube(16), Bipartite(3, 4),
-    RandomRegular(16, 3), DirectedRing(5), Exponential(8), Exponential(13), OnePeerExponential(8),
-    OnePeerExponential(130), TimeVarying((Ring(6), Complete(6))), Custom(networkx.petersen_graph()),
-    Custom(networkx.empty_graph(4)), Custom(networkx.gnp_random_graph(12, 0.2, seed=2, directed=True)),
+    to.Complete(1), to.Complete(2), to.Complete(6), to.Ring(8), to.Ring(50), to.Torus(3, 4), to.Torus(1, 5),
+    to.Torus(8, 8), to.Star(2), to.Star(9, center=3), to.Tree(12), to.Tree(33), to.Tree(6, branching=1),
+    to.Hypercube(8), to.Hypercube(16), to.Bipartite(3, 4), to.RandomRegular(16, 3), to.DirectedRing(5),
+    to.Exponential(8), to.Exponential(13), to.OnePeerExponential(8), to.OnePeerExponential(130),
+    to.TimeVarying((to.Ring(6), to.Complete(6))), to.Custom(networkx.petersen_graph()),
+    to.Custom(networkx.empty_graph(4)), to.Custom(networkx.gnp_random_graph(12, 0.2, seed=2, directed=True)),
 ]  # fmt: skip
 
 
@@ -98,36 +84,35 @@ def test_every_agent_and_edge_is_there_and_nothing_is_covered_or_cut_off(topolog
 
 def test_the_header_has_agents_and_spectral_gap() -> None:
     """As text and as the title that programs read, with what SVG reserves escaped."""
-    picture = Picture(Torus(3, 4).picture())
+    picture = Picture(to.Torus(3, 4).picture())
     assert picture.texts[:2] == ["Torus(rows=3, columns=4)", "12 agents · spectral gap 0.4"]
     title = picture.root.find(f"{SVG}title")
     assert title is not None and title.text == ": ".join(picture.texts[:2])
-    assert Picture(OnePeerExponential(8).picture()).texts[1] == "8 agents · spectral gap 1 · 3 rounds in turn"
-    assert (
-        Picture(Custom(networkx.path_graph(3)).picture()).texts[0] == "Custom(<Graph of 3 nodes and 2 edges>)"
-    )
-    long = Picture(TimeVarying((Ring(4),) * 20).picture()).texts[0]
+    rounds, own = to.OnePeerExponential(8), to.Custom(networkx.path_graph(3))
+    assert Picture(rounds.picture()).texts[1] == "8 agents · spectral gap 1 · 3 rounds in turn"
+    assert Picture(own.picture()).texts[0] == "Custom(<Graph of 3 nodes and 2 edges>)"
+    long = Picture(to.TimeVarying((to.Ring(4),) * 20).picture()).texts[0]
     assert long.startswith("TimeVarying(topologies=(Ring") and long.endswith("…") and len(long) < 60
 
 
 def test_ranks_stand_in_their_circles_by_rank() -> None:
     """0 on top of a ring, then clockwise; the root of a tree above its children, a center in the middle."""
-    ring = Picture(Ring(4).picture())
+    ring = Picture(to.Ring(4).picture())
     assert ring.texts[2:] == ["0", "1", "2", "3"]
     top, right, bottom, left = ring.places
     assert top.imag < right.imag == left.imag < bottom.imag and left.real < top.real < right.real
-    tree = Picture(Tree(7).picture()).places
+    tree = Picture(to.Tree(7).picture()).places
     assert tree[0].imag < tree[1].imag == tree[2].imag < tree[3].imag
-    star = Picture(Star(5, center=2).picture()).places
+    star = Picture(to.Star(5, center=2).picture()).places
     assert abs(np.delete(star, 2).mean() - star[2]) < 0.1
 
 
 def test_labels_are_the_weights() -> None:
     """One per edge where both ways weigh the same, else each by the agent that gives it; none unasked."""
     label = "{:.2f}".format
-    assert Picture(Ring(4).picture(label=label)).texts[2:6] == ["0.33"] * 4
-    assert "0.33" not in Picture(Ring(4).picture()).texts
-    text = Star(3, mixing=Uniform()).picture(label=lambda weight: f"<{weight:.2f}>")
+    assert Picture(to.Ring(4).picture(label=label)).texts[2:6] == ["0.33"] * 4
+    assert "0.33" not in Picture(to.Ring(4).picture()).texts
+    text = to.Star(3, mixing=to.Uniform()).picture(label=lambda weight: f"<{weight:.2f}>")
     picture = Picture(text)
     assert sorted(picture.texts[2:6]) == ["<0.33>", "<0.33>", "<0.50>", "<0.50>"]
     for element in picture.root.iter(f"{SVG}text"):
@@ -138,7 +123,7 @@ def test_labels_are_the_weights() -> None:
 
 def test_rounds_have_colours_and_a_legend() -> None:
     """As many as rounds, up to seven; more are drawn in one colour."""
-    few, many = OnePeerExponential(8).picture(), OnePeerExponential(200).picture()
+    few, many = to.OnePeerExponential(8).picture(), to.OnePeerExponential(200).picture()
     assert Picture(few).texts[-3:] == ["round 0", "round 1", "round 2"]
     assert len(set(re.findall(r'fill="none" stroke="(#\w+)"', few))) == 3
     assert "round 0" not in many and len(set(re.findall(r'fill="none" stroke="(#\w+)"', many))) == 1
@@ -147,6 +132,6 @@ def test_rounds_have_colours_and_a_legend() -> None:
 def test_the_picture_is_written_and_shown(tmp_path: Path) -> None:
     """The file has the text that is returned; a notebook shows the same, and of too many edges none."""
     path = tmp_path / "ring.svg"
-    text = Ring(5).picture(path)
-    assert path.read_text(encoding="utf-8") == text == Ring(5)._repr_svg_()
-    assert Complete(72)._repr_svg_() is None
+    text = to.Ring(5).picture(path)
+    assert path.read_text(encoding="utf-8") == text == to.Ring(5)._repr_svg_()
+    assert to.Complete(72)._repr_svg_() is None
