@@ -55,14 +55,7 @@ class Public(SphinxDirective):
     final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
-        given = self.arguments[0].split()
-        wanted = tuple(f"{prefix}." for prefix in given if not prefix.startswith("!"))
-        elsewhere = tuple(f"{prefix[1:]}." for prefix in given if prefix.startswith("!"))
-        lines = []
-        for name, place in sorted(namespaces.places().items()):
-            module = namespaces.table(place)[name]
-            if f"{module}.".startswith(wanted) and not f"{module}.".startswith(elsewhere):
-                lines += [*_described(name), ""]
+        lines = [line for name in public_names(self.arguments[0]) for line in (*_described(name), "")]
         if not lines:
             raise self.error(f"{self.arguments[0]}: no public name comes from there")
         return self.parse_text_to_nodes("\n".join(lines))
@@ -81,6 +74,17 @@ class Files(SphinxDirective):
                 lines += [f"   * - ``{name}``", f"     - {_prose(text)}"]
             lines += [""]
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
+
+
+def public_names(given: str) -> list[str]:
+    """The public names of modules that begin with these words, without those of modules with !."""
+    wanted = tuple(f"{word}." for word in given.split() if not word.startswith("!"))
+    elsewhere = tuple(f"{word[1:]}." for word in given.split() if word.startswith("!"))
+    modules = {name: f"{namespaces.table(place)[name]}." for name, place in namespaces.places().items()}
+    return sorted(
+        name for name, module in modules.items() if module.startswith(wanted)
+        and not module.startswith(elsewhere)
+    )  # fmt: skip
 
 
 def lead(app: Sphinx, docname: str, source: list[str]) -> None:

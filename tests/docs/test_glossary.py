@@ -1,4 +1,4 @@
-"""Claims about the glossaries: what a word names is there, in the code or in `d5`"""
+"""Claims about names in pages: what a glossary or page names is there, what is public is in the reference"""
 
 import pkgutil
 import re
@@ -6,6 +6,8 @@ from functools import cache
 
 import pytest
 
+from d5ray.names import namespaces
+from docs.conf import public_names
 from tests.docs.page import REPOSITORY
 from tests.test_layout import LINKED, folders
 
@@ -65,3 +67,12 @@ def test_every_name_of_d5_in_a_page_is_there() -> None:
         kind, _, field = f"d5ray.{name}".rpartition(".")
         if field not in getattr(pkgutil.resolve_name(kind), "__dataclass_fields__", ()):
             pkgutil.resolve_name(f"d5ray.{name}")
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    """On one page, by what its directives list; types of other libraries are not."""
+    pages = "\n".join(page.read_text() for page in REPOSITORY.glob("docs/reference/*.rst"))
+    directives = re.findall(r"^\.\. public:: (.+(?:\n   .+)*)", pages, re.MULTILINE)
+    types = {name for name, of in namespaces.table("d5ray").items() if of in ("numpy", "ml_dtypes")}
+    listed = [name for given in directives for name in public_names(given)]
+    assert sorted(listed) == sorted(namespaces.places().keys() - types)
