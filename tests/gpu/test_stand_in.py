@@ -18,7 +18,7 @@ NETWORKS = "tests/networks/microbatch tests/kits/parallel/test_piece_gradients.p
     f"tests/frameworks/test_{what}.py" for what in ("executors", "fusion", "graph_executors")
 )
 WITH_CASES = {  # for CuPy, or for GPUs: what is tried, by which tests, and how many must pass at least
-    "agents, every distributed optimizer, meshes, servers, deaths": ("tests/gpu/device", "", REST, 10),
+    "agents, distributed optimizers, meshes, servers, deaths": ("tests/gpu/device --every-case", "", ALL, 59),
     "communicators": (CONFORMANCE, "nccl", REST, 10),
     "NCCL between processes": ("tests/distributed/communicators/test_nccl.py", "processes", ALL, 2),
     "meshes and checkpoints": ("tests/kits/parallel/test_mesh_resume.py", "cupy", ALL, 3),
