@@ -11,13 +11,13 @@ import d5ray as d5
 from d5ray.names import namespaces
 from d5ray.names.kits import missing_kit
 from d5ray.names.renamed import RENAMED
-from tests.beside_kits import needs_kit
+from tests.beside_kits import needs_kit, public_names
 
 PACKAGE = Path(d5.__file__).parent
 STUBS = sorted(PACKAGE.rglob("__init__.pyi"))
 
 
-@pytest.mark.parametrize("name", namespaces.places())
+@pytest.mark.parametrize("name", public_names())
 def test_a_public_name_is_the_object_of_its_module(name: str) -> None:
     """`d5ray.optimizers.SGD` is what the module of that rule defines under that name."""
     place = importlib.import_module(namespaces.places()[name])
