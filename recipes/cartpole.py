@@ -43,7 +43,7 @@ MUTABLE = {
 
 # Acceptable metrics
 METRICS = [
-    d5.metrics.TestReturn() >= 400,  # of 500, the worse agent's mean
+    d5.metrics.TestReturn() >= 300,  # of 500, the worse agent's mean
     d5.metrics.AsynchronousThroughput() >= 1000,  # steps of the environment a second, of both agents
 ]
 
