@@ -176,5 +176,7 @@ def test_the_command_shows_and_filters(tmp_path: Path) -> None:
     assert (nothing.code, "did you mean 'study'?" in nothing.err) == (3, True)
     wrong = d5ray("runs", "--since", "soon", env=env)
     assert (wrong.code, wrong.err.startswith("error: 'soon' is no time")) == (3, True)
+    asked = d5ray("sql", "select run_id from runs order by run_id", "--json", env=env)
+    assert json.loads(asked.out) == [{"run_id": "a-1"}, {"run_id": "b-1"}]
     version = d5ray("--version", env=env)
     assert (version.code, version.out.split()[0]) == (0, "d5ray")
