@@ -11,8 +11,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -136,8 +136,13 @@ def _in_memory(suite: Suite) -> Iterator[dict[str, str]]:
     if suite.selection[:2] != SHORT or not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < LEAST_BYTES:
         yield {}
         return
-    with tempfile.TemporaryDirectory(prefix="tests-", dir=MEMORY, ignore_cleanup_errors=True) as folder:
-        yield {"PYTEST_DEBUG_TEMPROOT": folder}
+    folder = MEMORY / f"tests-{os.getuid()}-{zlib.crc32(os.fsencode(suite.folder)):08x}"
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+    folder.mkdir(mode=0o700)
+    try:
+        yield {"PYTEST_DEBUG_TEMPROOT": str(folder)}
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
